@@ -1,0 +1,99 @@
+package fnloop
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A Runner runs one program in isolation and says how it ended.
+//
+// Run returns an error only when the runner itself is at fault or was refused
+// its work: the sandbox could not be made, the program could not be handed
+// over ([*ProgramError]), or ctx ended. A program that fails, is killed by its
+// limits or prints nonsense is a [Result] with a nil error. When ctx ends, Run
+// kills the program with everything it started and returns an error for which
+// errors.Is(err, ctx.Err()) holds; the Result beside it has what was printed
+// until then.
+//
+// Implementations must be safe for concurrent use: a [Loop] runs the calls of
+// one response side by side.
+type Runner interface {
+	Run(context.Context, Program) (Result, error)
+}
+
+// A Program is what a [Runner] runs: one Python source file.
+type Program struct {
+	// Source is the text of the program. It must be valid UTF-8 without NUL.
+	Source string
+	// Stdin is what the program reads from its standard input, to the byte.
+	// Empty means that it reads the end of the file at once.
+	Stdin []byte
+	// Limits bound this run.
+	Limits Limits
+}
+
+// MaxSource is the size of the largest Source that the runners of this module
+// take, in bytes.
+const MaxSource = 16 << 20
+
+// Check reports whether p can be run at all, as a [*ProgramError] that names
+// the field, or nil. Runners call it before they start anything.
+func (p Program) Check() error {
+	switch {
+	case len(p.Source) > MaxSource:
+		return &ProgramError{Field: "source", Reason: fmt.Sprintf("%d bytes are more than the %d that can be run", len(p.Source), MaxSource)}
+	case p.Limits.Time < 0:
+		return &ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative", p.Limits.Time)}
+	case p.Limits.Memory < 0:
+		return &ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes is negative", p.Limits.Memory)}
+	}
+	return checkSource(p.Source)
+}
+
+// Limits bound one run of a program. A zero field means the runner's default.
+type Limits struct {
+	// Time is how long the program may run by the wall clock, counted from the
+	// moment it starts and not from the request for a sandbox.
+	Time time.Duration
+	// Memory is how much memory the program and all that it starts may use,
+	// in bytes.
+	Memory int64
+}
+
+// An Environment says what a program finds in a runner's sandbox. [PythonTool]
+// tells the model; a zero field means that it is not known and not mentioned.
+type Environment struct {
+	// Python is the version of the interpreter, such as "3.12.4".
+	Python string
+	// Packages are the importable packages beside the standard library.
+	Packages []string
+	// Network reports whether programs can reach the network.
+	Network bool
+	// Writable names the directory that a program may write to and its size,
+	// such as "/tmp (64 MiB)".
+	Writable string
+	// Limits are the runner's defaults.
+	Limits Limits
+}
+
+// A Describer is a [Runner] that knows its [Environment]. It is optional.
+type Describer interface {
+	Environment() Environment
+}
+
+// RunnerAs finds the optional capability T in r, or in the runner that r wraps
+// and gives through a method Unwrap() Runner.
+func RunnerAs[T any](r Runner) (t T, ok bool) {
+	for r != nil {
+		if t, ok = r.(T); ok {
+			return t, true
+		}
+		w, wraps := r.(interface{ Unwrap() Runner })
+		if !wraps {
+			break
+		}
+		r = w.Unwrap()
+	}
+	return t, false
+}
