@@ -3,6 +3,7 @@ package fnloop
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -29,6 +30,11 @@ type Program struct {
 	// Stdin is what the program reads from its standard input, to the byte.
 	// Empty means that it reads the end of the file at once.
 	Stdin []byte
+	// Stdout and Stderr, when not nil, get a copy of what the program prints
+	// while it runs, in chunks that never split a rune. A writer that lags or
+	// blocks never slows the program or delays its Result: it misses bytes
+	// instead, and is told how many.
+	Stdout, Stderr io.Writer
 	// Limits bound this run.
 	Limits Limits
 }

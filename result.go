@@ -1,0 +1,311 @@
+package fnloop
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxOutput is the size of the largest document that [Result.Text] gives, in
+// bytes of the encoded JSON, and of the largest text that a [Loop] sends for
+// one call unless [Loop.MaxOutput] says otherwise.
+const MaxOutput = 64 << 10
+
+// A Result is how one run of a program ended and what it printed.
+//
+// The model reads the first four fields, in their order, and nothing else; the
+// others are for the host alone.
+type Result struct {
+	// ExitCode is the program's exit status, or nil when the program did not
+	// exit by itself: it was killed, by whomever, or is lost.
+	ExitCode *int `json:"exit_code"`
+	// TimedOut reports whether the time limit ended the program.
+	TimedOut bool `json:"timed_out"`
+	// Stdout is what the program printed: valid UTF-8, and where it was too
+	// long head and tail with a marker between them that counts the bytes left
+	// out.
+	Stdout string `json:"stdout"`
+	// Stderr is the same for the standard error stream. When the program was
+	// killed its last line says by what.
+	Stderr string `json:"stderr"`
+
+	// End is what ended the program.
+	End Ending `json:"-"`
+	// Signal is the name of the signal that ended the program, such as
+	// "SIGSEGV", when End is EndSignal.
+	Signal string `json:"-"`
+	// OOM reports whether the kernel killed anything in the sandbox for want of
+	// memory, be it the program (End is EndMemory) or a child that the program
+	// outlived.
+	OOM Evidence `json:"-"`
+	// Limits are those that the run was held to, defaults filled in.
+	Limits Limits `json:"-"`
+	// Startup is how long the program waited for its sandbox.
+	Startup time.Duration `json:"-"`
+	// Duration is how long the program ran.
+	Duration time.Duration `json:"-"`
+	// StdoutBytes and StderrBytes count all that the program printed.
+	StdoutBytes, StderrBytes int64 `json:"-"`
+	// StdoutTruncated and StderrTruncated report whether bytes were left out.
+	StdoutTruncated, StderrTruncated bool `json:"-"`
+}
+
+// An Ending is what ended a program. The first cause counts: a program that the
+// time limit caught stays EndTimeout although a signal then killed it.
+type Ending string
+
+// What can end a program. The zero value says that it is not known.
+const (
+	EndUnknown   Ending = ""
+	EndExit      Ending = "exit"         // by itself, with ExitCode
+	EndTimeout   Ending = "timeout"      // killed at its time limit
+	EndMemory    Ending = "memory"       // killed by the kernel at its memory limit
+	EndSignal    Ending = "signal"       // killed by Signal, sent by itself or raised by a fault
+	EndOutput    Ending = "output_limit" // killed for printing without end
+	EndCancelled Ending = "cancelled"    // killed because the caller's context ended
+	EndLost      Ending = "sandbox_lost" // the sandbox went away under the program
+)
+
+// Evidence is what a runner knows about a fact. Its zero value is Unknown.
+type Evidence string
+
+// The values of Evidence.
+const (
+	Unknown Evidence = ""
+	Yes     Evidence = "yes"
+	No      Evidence = "no"
+)
+
+// SetOutput takes what a program printed into r, cut so that the document of
+// [Result.Text] fits into [MaxOutput], and sets the counts. Set the fields that
+// say how the program ended before: they decide the last line of Stderr.
+func (r *Result) SetOutput(stdout, stderr *Capture) {
+	out, err := stdout.text(), stderr.text()
+	r.StdoutBytes, r.StderrBytes = out.size(), err.size()
+	var cutOut, cutErr bool
+	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.epitaph(), false)
+	r.StdoutTruncated, r.StderrTruncated = cutOut, cutErr
+}
+
+// Text is the JSON document that the model reads: exit_code, timed_out, stdout
+// and stderr, in that order and without HTML escapes. It is never longer than
+// [MaxOutput], whatever the strings hold: longer ones are cut in their middle.
+func (r Result) Text() string {
+	return string(r.encode(false))
+}
+
+// MarshalJSON gives the document of [Result.Text]. It stays within [MaxOutput]
+// even when [json.Marshal] then escapes it for HTML.
+func (r Result) MarshalJSON() ([]byte, error) {
+	return r.encode(true), nil
+}
+
+// fields has the four fields that the model reads, without Result's methods.
+type fields struct {
+	ExitCode *int   `json:"exit_code"`
+	TimedOut bool   `json:"timed_out"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+}
+
+func (r Result) encode(escapeHTML bool) []byte {
+	stdout, stderr, _, _ := r.fit(text{head: []byte(r.Stdout)}, text{head: []byte(r.Stderr)}, "", escapeHTML)
+	var buf bytes.Buffer
+	buf.Grow(len(stdout) + len(stderr) + 128)
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(escapeHTML)
+	if err := enc.Encode(fields{r.ExitCode, r.TimedOut, stdout, stderr}); err != nil {
+		panic(err) // four fields of plain types cannot fail
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// fit cuts both streams to what the document has room for. What one stream
+// leaves unused of its half the other may take.
+func (r *Result) fit(stdout, stderr text, note string, escapeHTML bool) (out, err string, cutOut, cutErr bool) {
+	room := MaxOutput - len(`{"exit_code":,"timed_out":,"stdout":"","stderr":""}`) - len("null") - len("false")
+	if r.ExitCode != nil {
+		room -= len(strconv.Itoa(*r.ExitCode))
+	}
+	if note != "" {
+		if n := len(stderr.tail); n > 0 && stderr.tail[n-1] != '\n' || n == 0 && len(stderr.head) > 0 && stderr.head[len(stderr.head)-1] != '\n' {
+			note = "\n" + note
+		}
+		room -= encodedLen(note, escapeHTML)
+	}
+	costOut, costErr := stdout.cost(room, escapeHTML), stderr.cost(room, escapeHTML)
+	roomOut, roomErr := room/2, room/2
+	switch {
+	case costOut+costErr <= room || costOut <= room/2:
+		roomOut, roomErr = costOut, room-costOut
+	case costErr <= room/2:
+		roomOut, roomErr = room-costErr, costErr
+	}
+	out, cutOut = stdout.cut(roomOut, escapeHTML)
+	err, cutErr = stderr.cut(roomErr, escapeHTML)
+	return out, err + note, cutOut, cutErr
+}
+
+// epitaph is the line that tells the model what killed the program.
+func (r *Result) epitaph() string {
+	switch {
+	case r.End == EndTimeout:
+		if r.Limits.Time > 0 {
+			return fmt.Sprintf("[killed: the time limit of %v was reached]\n", r.Limits.Time)
+		}
+		return "[killed: the time limit was reached]\n"
+	case r.End == EndMemory:
+		if r.Limits.Memory > 0 {
+			return fmt.Sprintf("[killed: out of memory, the limit is %d MiB]\n", r.Limits.Memory>>20)
+		}
+		return "[killed: out of memory]\n"
+	case r.End == EndSignal:
+		return fmt.Sprintf("[killed by %s]\n", r.Signal)
+	case r.End == EndOutput:
+		return "[killed: it printed too much]\n"
+	case r.End == EndCancelled:
+		return "[killed: the run was cancelled]\n"
+	case r.End == EndLost:
+		return "[the sandbox was lost; how the program ended is not known]\n"
+	case r.End == EndUnknown && r.ExitCode == nil:
+		return "[how the program ended is not known]\n"
+	}
+	return ""
+}
+
+// text is what is left of a stream: all of it in head, or head and tail with
+// gone bytes missing between them.
+type text struct {
+	head, tail []byte
+	gone       int64
+}
+
+func (t text) size() int64 { return int64(len(t.head)+len(t.tail)) + t.gone }
+
+// cost is the length of the whole stream within a JSON string, or more than
+// limit where that is enough to know.
+func (t text) cost(limit int, escapeHTML bool) int {
+	if t.gone > 0 || len(t.head) > limit {
+		return limit + 1
+	}
+	n, cost := prefix(t.head, limit, escapeHTML)
+	if n < len(t.head) {
+		return limit + 1
+	}
+	return cost
+}
+
+// cut gives the stream in at most room bytes of a JSON string. Where that is
+// not all, it keeps as much of the head as of the tail, cuts on runes and says
+// how many bytes of the stream are missing.
+func (t text) cut(room int, escapeHTML bool) (s string, cut bool) {
+	if t.gone == 0 {
+		if n, _ := prefix(t.head, room, escapeHTML); n == len(t.head) {
+			return valid(t.head), false
+		}
+	}
+	const marker = "\n[... %d bytes left out ...]\n"
+	room -= len(marker) + 2 + 19 // two escaped newlines, nineteen digits
+	head, tail := t.head, t.tail
+	if t.gone > 0 {
+		head, tail = trimPartialEnd(head), trimPartialStart(tail)
+	}
+	n, used := prefix(head, room/2, escapeHTML)
+	if t.gone == 0 {
+		tail = head[n:]
+	}
+	m := suffix(tail, room-used, escapeHTML)
+	missing := t.size() - int64(n) - int64(m)
+	return valid(head[:n]) + fmt.Sprintf(marker, missing) + valid(tail[len(tail)-m:]), true
+}
+
+// prefix is how many leading bytes of b, a whole number of runes, fit into room
+// bytes of a JSON string, and how many of those they take.
+func prefix(b []byte, room int, escapeHTML bool) (n, used int) {
+	for n < len(b) {
+		r, size := rune(b[n]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(b[n:])
+		}
+		c := runeCost(r, size, escapeHTML)
+		if used+c > room {
+			break
+		}
+		used += c
+		n += size
+	}
+	return n, used
+}
+
+// suffix is how many trailing bytes of b fit into room bytes of a JSON string.
+func suffix(b []byte, room int, escapeHTML bool) (n int) {
+	for n < len(b) {
+		r, size := utf8.DecodeLastRune(b[:len(b)-n])
+		c := runeCost(r, size, escapeHTML)
+		if c > room {
+			break
+		}
+		room -= c
+		n += size
+	}
+	return n
+}
+
+// runeCost is what encoding/json makes of a rune that takes size bytes, where
+// an invalid byte becomes U+FFFD.
+func runeCost(r rune, size int, escapeHTML bool) int {
+	switch {
+	case r == utf8.RuneError && size == 1:
+		return utf8.RuneLen(utf8.RuneError)
+	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t', r == '\b', r == '\f':
+		return 2
+	case r < ' ', r == '\u2028', r == '\u2029', escapeHTML && (r == '<' || r == '>' || r == '&'):
+		return 6
+	}
+	return size
+}
+
+func encodedLen(s string, escapeHTML bool) int {
+	_, used := prefix([]byte(s), MaxOutput, escapeHTML)
+	return used
+}
+
+// valid makes a string of b in which every invalid byte is one U+FFFD.
+func valid(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	out := make([]byte, 0, len(b)+len(b)/2)
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		out = utf8.AppendRune(out, r)
+		b = b[size:]
+	}
+	return string(out)
+}
+
+// trimPartialEnd drops the beginning of a rune whose rest is missing.
+func trimPartialEnd(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// trimPartialStart drops the end of a rune whose beginning is missing.
+func trimPartialStart(b []byte) []byte {
+	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
+		if utf8.RuneStart(b[i]) {
+			return b[i:]
+		}
+	}
+	return b
+}
