@@ -1,0 +1,490 @@
+package responsestest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// create serves POST /v1/responses: it reads the request, looks up what it continues, judges the
+// effective input, asks the script, and plays the reply. Whatever is refused leaves no trace in the state.
+func (s *Server) create(x *exchange) {
+	req, bad := parseRequest(x.body, &s.tools)
+	if bad != nil {
+		x.refuse(bad)
+		return
+	}
+	resp, old, bad := s.begin(req)
+	if bad != nil {
+		x.refuse(bad)
+		return
+	}
+	defer s.release(resp)
+	org := x.r.Header.Get("OpenAI-Organization")
+	if bad := s.checkInput(resp, old, org); bad != nil {
+		x.refuse(bad)
+		return
+	}
+	offered := offeredTools(req, old)
+	reply, place, ok := s.script.take()
+	if ok && reply.Func != nil {
+		t := newTurn(x, resp, old, offered)
+		for reply.Func != nil {
+			reply = reply.Func(t)
+		}
+	}
+	if reply.exhausted {
+		x.refuse(s.script.fail("script_exhausted", "the script is used up: no reply for request %d of %s, round %d of its conversation",
+			s.count(), x.r.URL.Path, resp.round))
+		return
+	}
+	resp.reply = &reply
+	if reply.Raw != nil {
+		x.wait(reply.Delay)
+		x.sendRaw(reply.Raw)
+		return
+	}
+
+	resp.status = reply.Status
+	if resp.status == "" {
+		resp.status = "completed"
+	}
+	for i, raw := range reply.Output {
+		status := "completed"
+		if resp.status == "incomplete" && i == len(reply.Output)-1 {
+			status = "incomplete"
+		}
+		it := s.complete(raw, status, offered, org)
+		resp.output = append(resp.output, it)
+		resp.size += len(it.raw)
+	}
+	if why := misfit(req, offered, resp.output, &reply); why != "" {
+		x.refuse(s.script.fail("script_misfit", "reply %d of the script %s", place+1, why))
+		return
+	}
+	if reply.Usage != nil {
+		resp.usage = *reply.Usage
+	} else {
+		resp.usage = estimate(resp)
+	}
+	s.play(x, resp)
+}
+
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.requests)
+}
+
+// begin looks up what the request continues and returns a new response with the items before it. A
+// conversation is taken and has to be released.
+func (s *Server) begin(req *request) (*response, []*item, *refusal) {
+	resp := &response{req: req, created: time.Now(), input: req.input}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var old []*item
+	switch {
+	case req.conversation != "":
+		c, ok := s.conversations[req.conversation]
+		switch {
+		case !ok:
+			// The status and the text are invented after those of responses.
+			return nil, nil, notFound("Conversation with id '%s' not found.", req.conversation)
+		case c.busy || c.locked:
+			return nil, nil, invalid("conversation_locked", "conversation",
+				"Another process is currently operating on this conversation. Please retry in a few seconds.")
+		}
+		c.busy = true
+		resp.conv, old, resp.round, resp.size = c, c.items, c.round, c.size
+	case req.previous != "":
+		p, ok := s.responses[req.previous]
+		if !ok {
+			return nil, nil, invalid("previous_response_not_found", "previous_response_id",
+				"Previous response with id '%s' not found.", req.previous)
+		}
+		switch status := p.state(time.Now()); status {
+		case "completed", "incomplete":
+		default:
+			// Invented: what continuing from such a response gives is not known.
+			return nil, nil, invalid("", "previous_response_id",
+				"Previous response with id '%s' cannot be continued: its status is '%s'.", req.previous, status)
+		}
+		resp.parent, old, resp.round, resp.size = p, p.history(), p.round, p.size
+	}
+	resp.id = s.newID("resp")
+	return resp, old, nil
+}
+
+// release frees the conversation of a response.
+func (s *Server) release(r *response) {
+	if r.conv != nil {
+		s.mu.Lock()
+		r.conv.busy = false
+		s.mu.Unlock()
+	}
+}
+
+// checkInput judges the input together with the items before it.
+func (s *Server) checkInput(resp *response, old []*item, org string) *refusal {
+	missing := func(id string) *refusal {
+		return notFound("Item with id '%s' not found. Items are not persisted when `store` is set to false. "+
+			"Try again with `store` set to true, or remove this item from your input.", id)
+	}
+	if !resp.req.store || len(resp.input) > 0 {
+		input := make([]*item, len(resp.input))
+		for i, it := range resp.input {
+			s.mu.Lock()
+			stored, known := s.items[it.id]
+			s.mu.Unlock()
+			switch {
+			case it.kind == "item_reference":
+				if !known {
+					e := missing(it.id)
+					e.Body.Param = optional("input")
+					return e
+				}
+				it = stored
+			case it.kind == "reasoning" && it.fields.has("encrypted_content"):
+				if bad := s.checkSeal(it, org); bad != nil {
+					return bad
+				}
+			case it.kind == "reasoning" && it.id != "" && !known:
+				// Other items that are complete are accepted under any id.
+				e := missing(it.id)
+				e.Body.Param = optional("input")
+				return e
+			}
+			input[i] = it
+			resp.size += len(it.raw)
+		}
+		resp.input = input
+	}
+	if bad := checkPairing(old, resp.input); bad != nil {
+		return bad
+	}
+	if bad := checkNamespaces(resp.input, offeredTools(resp.req, append(old[:len(old):len(old)], resp.input...))); bad != nil {
+		return bad
+	}
+	// Where the client keeps the history, its answers are in the input.
+	made := false
+	for _, it := range resp.input {
+		if it.modelMade() && !made {
+			resp.round++
+		}
+		made = it.modelMade()
+	}
+	return nil
+}
+
+// offeredTools returns the tools of the request and those that items of the conversation brought.
+func offeredTools(req *request, old []*item) map[string]tool {
+	offered := req.tools.names
+	copied := false
+	bring := func(items []*item) {
+		for _, it := range items {
+			if it.kind != "tool_search_output" && it.kind != "additional_tools" {
+				continue
+			}
+			more, bad := parseTools("tools", it.fields["tools"])
+			if bad != nil {
+				continue // it was stored by a script
+			}
+			if !copied {
+				clone := make(map[string]tool, len(offered)+len(more.names))
+				for name, t := range offered {
+					clone[name] = t
+				}
+				offered, copied = clone, true
+			}
+			for name, t := range more.names {
+				if it.kind == "tool_search_output" && t.namespace == "" {
+					t.namespace = name // a function that is loaded alone is its own namespace
+				}
+				offered[name] = t
+			}
+		}
+	}
+	bring(old)
+	bring(req.input)
+	return offered
+}
+
+func newTurn(x *exchange, resp *response, old []*item, offered map[string]tool) *Turn {
+	t := &Turn{
+		Model:        resp.req.model,
+		Instructions: resp.req.fields.str("instructions"),
+		Round:        resp.round,
+		key:          resp.req.previous + resp.req.conversation + "\x00" + string(resp.req.fields["input"]),
+	}
+	x.note(func(r *Request) { t.Request = *r })
+	for _, it := range old {
+		t.Input = append(t.Input, it.raw)
+	}
+	for _, it := range resp.input {
+		t.Input = append(t.Input, it.raw)
+	}
+	t.New = t.Input[len(old):]
+	for name := range offered {
+		t.Tools = append(t.Tools, name)
+	}
+	return t
+}
+
+// estimate makes a usage of four bytes a token.
+func estimate(resp *response) Usage {
+	const bytesPerToken = 4
+	out := 0
+	reasoning := 0
+	for _, it := range resp.output {
+		out += len(it.raw)
+		if it.kind == "reasoning" {
+			reasoning += len(it.raw)
+		}
+	}
+	in := resp.size - out + len(resp.req.fields["instructions"]) + len(resp.req.fields["tools"])
+	return Usage{
+		InputTokens:     int64(in/bytesPerToken) + 1,
+		OutputTokens:    int64(out/bytesPerToken) + 1,
+		ReasoningTokens: int64(reasoning / bytesPerToken),
+	}
+}
+
+// play answers with a response.
+func (s *Server) play(x *exchange, resp *response) {
+	reply := resp.reply
+	x.note(func(r *Request) { r.ResponseID = resp.id })
+	if resp.req.background {
+		s.playBackground(x, resp)
+		return
+	}
+	x.wait(reply.Delay)
+	switch reply.Cut {
+	case Whole, Unsent:
+	default:
+		x.sendCut(resp)
+		return
+	}
+	if reply.Cut == Unsent {
+		s.keep(resp)
+		x.abort()
+	}
+	if resp.req.stream && !reply.Plain {
+		x.stream(resp.edited(), resp)
+		s.keep(resp)
+		return
+	}
+	s.keep(resp)
+	x.send(http.StatusOK, resp.appendJSON(nil, resp.status))
+}
+
+// keep stores a response and moves its conversation on.
+func (s *Server) keep(resp *response) {
+	if resp.status == "completed" {
+		resp.round++
+	}
+	input := make([]*item, len(resp.input))
+	for i, it := range resp.input {
+		input[i] = s.identify(it)
+	}
+	resp.input = input
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := resp.conv; c != nil && resp.status != "failed" && resp.status != "cancelled" {
+		c.items = append(append(c.items[:len(c.items):len(c.items)], resp.input...), resp.output...)
+		c.round, c.size = resp.round, resp.size
+	}
+	if !resp.req.store {
+		return
+	}
+	s.responses[resp.id] = resp
+	for _, it := range resp.input {
+		s.items[it.id] = it
+	}
+	for _, it := range resp.output {
+		s.items[it.id] = it
+	}
+}
+
+// sendRaw answers with what is no response.
+func (x *exchange) sendRaw(raw *RawReply) {
+	if raw.Status == 0 {
+		x.abort()
+	}
+	for name, values := range raw.Header {
+		x.w.Header()[name] = values
+	}
+	x.start(raw.Status, "")
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(raw.Body)))
+	x.w.WriteHeader(raw.Status)
+	x.w.Write([]byte(raw.Body))
+}
+
+// sendCut answers with a part of the response.
+func (x *exchange) sendCut(resp *response) {
+	reply := resp.reply
+	if resp.req.stream && !reply.Plain {
+		x.streamCut(resp)
+		return
+	}
+	switch reply.Cut {
+	case FlatError, NestedError:
+		// Outside of a stream an error has a status of its own.
+		x.refuse(&refusal{Status: http.StatusInternalServerError, Body: reply.errorBody()})
+		return
+	case FailedEvent:
+		e := reply.errorBody()
+		failed := *reply
+		failed.Code, failed.Message = *e.Code, e.Message
+		resp.reply, resp.output = &failed, nil
+		x.send(http.StatusOK, resp.appendJSON(nil, "failed"))
+		return
+	}
+	body := resp.appendJSON(nil, resp.status)
+	x.start(http.StatusOK, "application/json")
+	if reply.Cut == Reset {
+		x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	x.w.Write(body[:len(body)/2])
+	x.end(reply.Cut)
+}
+
+// end ends a body in the way of the cut.
+func (x *exchange) end(cut Cut) {
+	switch cut {
+	case Reset:
+		x.flush()
+		x.abort()
+	case Freeze:
+		x.flush()
+		x.freeze()
+	}
+}
+
+func (x *exchange) flush() {
+	if f, ok := x.w.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// errorBody is the error of a cut that has one.
+func (r *Reply) errorBody() errorBody {
+	code, message := r.Code, r.Message
+	if code == "" {
+		code = "server_error"
+	}
+	if message == "" {
+		message = "An error occurred while processing your request."
+	}
+	typ := "server_error"
+	switch {
+	case code == "rate_limit_exceeded":
+		typ = "tokens"
+	case strings.HasPrefix(code, "invalid") || code == "context_length_exceeded":
+		typ = "invalid_request_error"
+	}
+	return errorBody{Message: message, Type: typ, Code: &code}
+}
+
+// The rest of the API.
+
+func (s *Server) lookup(x *exchange) *response {
+	id := x.r.PathValue("id")
+	s.mu.Lock()
+	resp, ok := s.responses[id]
+	s.mu.Unlock()
+	if !ok {
+		x.refuse(notFound("Response with id '%s' not found.", id))
+		return nil
+	}
+	return resp
+}
+
+func (s *Server) remove(x *exchange) {
+	id := x.r.PathValue("id")
+	s.mu.Lock()
+	ok := s.forget(id)
+	s.mu.Unlock()
+	if !ok {
+		x.refuse(notFound("Response with id '%s' not found.", id))
+		return
+	}
+	x.send(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`, id))
+}
+
+// listInput lists the input items of a response, the newest first, those of its ancestors included.
+func (s *Server) listInput(x *exchange) {
+	resp := s.lookup(x)
+	if resp == nil {
+		return
+	}
+	var items []*item
+	if resp.parent != nil {
+		items = resp.parent.history()
+	}
+	items = append(items, resp.input...)
+	data := make([]json.RawMessage, 0, len(items))
+	first, last := "null", "null"
+	for i := len(items) - 1; i >= 0; i-- {
+		data = append(data, items[i].raw)
+		last = strconv.Quote(items[i].id)
+		if first == "null" {
+			first = last
+		}
+	}
+	list, _ := json.Marshal(data)
+	x.send(http.StatusOK, fmt.Appendf(nil, `{"object":"list","data":%s,"first_id":%s,"has_more":false,"last_id":%s}`, list, first, last))
+}
+
+func (s *Server) newConversation(x *exchange) {
+	o, err := decodeObject(json.RawMessage(or(x.body, "{}")))
+	if err != nil {
+		x.refuse(invalid("", "", "We could not parse the JSON body of your request. The API expects a JSON payload."))
+		return
+	}
+	c := &conversation{meta: or(o["metadata"], "{}")}
+	if o.has("items") {
+		items, bad := parseInput(o["items"])
+		if bad != nil {
+			x.refuse(bad)
+			return
+		}
+		c.items = items
+	}
+	c.id = s.newID("conv")
+	s.mu.Lock()
+	s.conversations[c.id] = c
+	s.mu.Unlock()
+	x.send(http.StatusOK, c.json())
+}
+
+func (c *conversation) json() []byte {
+	return fmt.Appendf(nil, `{"id":%q,"object":"conversation","created_at":%d,"metadata":%s}`, c.id, time.Now().Unix(), c.meta)
+}
+
+func (s *Server) getConversation(x *exchange) {
+	id := x.r.PathValue("id")
+	s.mu.Lock()
+	c, ok := s.conversations[id]
+	s.mu.Unlock()
+	if !ok {
+		x.refuse(notFound("Conversation with id '%s' not found.", id))
+		return
+	}
+	x.send(http.StatusOK, c.json())
+}
+
+func (s *Server) removeConversation(x *exchange) {
+	id := x.r.PathValue("id")
+	s.mu.Lock()
+	_, ok := s.conversations[id]
+	delete(s.conversations, id)
+	s.mu.Unlock()
+	if !ok {
+		x.refuse(notFound("Conversation with id '%s' not found.", id))
+		return
+	}
+	x.send(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, id))
+}

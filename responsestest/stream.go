@@ -1,0 +1,240 @@
+package responsestest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+)
+
+// An Event is one event of a stream. Its type and its sequence number are added to the data when it is
+// sent, so that the numbers of a stream have no holes.
+type Event struct {
+	// Type is the event's name.
+	Type string
+
+	// Data is a JSON object.
+	Data json.RawMessage
+
+	// Comment, if not empty, is sent as a comment line instead of an event.
+	Comment string
+}
+
+// edited returns the events of the response after the script has had its hand at them.
+func (r *response) edited() []Event {
+	events := r.makeEvents()
+	if r.reply.Edit != nil {
+		events = r.reply.Edit(events)
+	}
+	return events
+}
+
+// An eventList collects events.
+type eventList struct {
+	events    []Event
+	obfuscate bool
+}
+
+func (l *eventList) add(typ, format string, args ...any) {
+	l.events = append(l.events, Event{Type: typ, Data: fmt.Appendf(nil, format, args...)})
+}
+
+// makeEvents returns the events of the whole response in the service's order.
+func (r *response) makeEvents() []Event {
+	l := &eventList{obfuscate: r.req.obfuscate}
+	if r.req.background {
+		l.add("response.created", `{"response":%s}`, r.appendJSON(nil, "queued"))
+		l.add("response.queued", `{"response":%s}`, r.appendJSON(nil, "queued"))
+	} else {
+		l.add("response.created", `{"response":%s}`, r.appendJSON(nil, "in_progress"))
+	}
+	l.add("response.in_progress", `{"response":%s}`, r.appendJSON(nil, "in_progress"))
+	for i, it := range r.output {
+		l.addItem(i, it)
+	}
+	terminal := "response." + r.status
+	if r.status == "cancelled" {
+		terminal = "response.failed" // invented: a stream has no event of its own for this
+	}
+	l.add(terminal, `{"response":%s}`, r.appendJSON(nil, r.status))
+	return l.events
+}
+
+func (l *eventList) addItem(index int, it *item) {
+	begun := make(object, len(it.fields))
+	for name, v := range it.fields {
+		begun[name] = v
+	}
+	if begun.has("status") {
+		begun["status"] = json.RawMessage(`"in_progress"`)
+	}
+	id := quote(it.id)
+	open := func() {
+		b, _ := json.Marshal(begun)
+		l.add("response.output_item.added", `{"output_index":%d,"item":%s}`, index, b)
+	}
+	switch it.kind {
+	case "message":
+		begun["content"] = json.RawMessage("[]")
+		open()
+		for n, e := range elements(it.fields["content"]) {
+			l.addPart(index, n, id, e)
+		}
+	case "function_call":
+		begun["arguments"] = json.RawMessage(`""`)
+		open()
+		at := fmt.Sprintf(`"item_id":%s,"output_index":%d`, id, index)
+		l.addDeltas("response.function_call_arguments.delta", at, it.fields.str("arguments"), "")
+		l.add("response.function_call_arguments.done", `{%s,"name":%s,"arguments":%s}`, at, quote(it.name), it.fields["arguments"])
+	case "custom_tool_call":
+		begun["input"] = json.RawMessage(`""`)
+		open()
+		at := fmt.Sprintf(`"item_id":%s,"output_index":%d`, id, index)
+		l.addDeltas("response.custom_tool_call_input.delta", at, it.fields.str("input"), "")
+		l.add("response.custom_tool_call_input.done", `{%s,"input":%s}`, at, or(it.fields["input"], `""`))
+	case "reasoning":
+		begun["summary"] = json.RawMessage("[]")
+		if content := it.fields.str("encrypted_content"); content != "" {
+			// What the service sends here is not what it sends at the end.
+			begun["encrypted_content"] = quote(content[:len(content)/2])
+		}
+		open()
+		for n, e := range elements(it.fields["summary"]) {
+			part, _ := decodeObject(e)
+			at := fmt.Sprintf(`"item_id":%s,"output_index":%d,"summary_index":%d`, id, index, n)
+			l.add("response.reasoning_summary_part.added", `{%s,"part":{"type":"summary_text","text":""}}`, at)
+			l.addDeltas("response.reasoning_summary_text.delta", at, part.str("text"), "")
+			l.add("response.reasoning_summary_text.done", `{%s,"text":%s}`, at, or(part["text"], `""`))
+			l.add("response.reasoning_summary_part.done", `{%s,"part":%s}`, at, e)
+		}
+	default:
+		open()
+	}
+	l.add("response.output_item.done", `{"output_index":%d,"item":%s}`, index, it.raw)
+}
+
+func (l *eventList) addPart(index, n int, id []byte, part json.RawMessage) {
+	o, _ := decodeObject(part)
+	at := fmt.Sprintf(`"item_id":%s,"output_index":%d,"content_index":%d`, id, index, n)
+	empty := part
+	switch o.str("type") {
+	case "output_text":
+		empty = json.RawMessage(`{"type":"output_text","annotations":[],"logprobs":[],"text":""}`)
+	case "refusal":
+		empty = json.RawMessage(`{"type":"refusal","refusal":""}`)
+	}
+	l.add("response.content_part.added", `{%s,"part":%s}`, at, empty)
+	switch o.str("type") {
+	case "output_text":
+		l.addDeltas("response.output_text.delta", at, o.str("text"), `,"logprobs":[]`)
+		l.add("response.output_text.done", `{%s,"text":%s,"logprobs":[]}`, at, or(o["text"], `""`))
+	case "refusal":
+		l.addDeltas("response.refusal.delta", at, o.str("refusal"), "")
+		l.add("response.refusal.done", `{%s,"refusal":%s}`, at, or(o["refusal"], `""`))
+	}
+	l.add("response.content_part.done", `{%s,"part":%s}`, at, part)
+}
+
+// addDeltas adds the text in pieces, which end between runes but anywhere in a JSON text.
+func (l *eventList) addDeltas(typ, at, text, more string) {
+	const padding = "Zk3q9fXw1pLr7Tb2"
+	size := max(5, len(text)/100)
+	for len(text) > 0 {
+		n := min(size, len(text))
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n++
+		}
+		if l.obfuscate {
+			l.add(typ, `{%s,"delta":%s%s,"obfuscation":%q}`, at, quote(text[:n]), more, padding[n%len(padding):])
+		} else {
+			l.add(typ, `{%s,"delta":%s%s}`, at, quote(text[:n]), more)
+		}
+		text = text[n:]
+	}
+}
+
+// frame writes an event as server-sent events have it.
+func (e *Event) frame(dst []byte, n int) []byte {
+	if e.Comment != "" {
+		return append(append(append(dst, ": "...), e.Comment...), "\n\n"...)
+	}
+	dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: {\"type\":"...)
+	dst = append(append(dst, quote(e.Type)...), `,"sequence_number":`...)
+	dst = strconv.AppendInt(dst, int64(n), 10)
+	if len(e.Data) > 2 {
+		dst = append(append(dst, ','), e.Data[1:]...)
+	} else {
+		dst = append(dst, '}')
+	}
+	return append(dst, "\n\n"...)
+}
+
+// stream sends the events of a response.
+func (x *exchange) stream(events []Event, resp *response) { x.resume(events, resp, -1) }
+
+// resume sends the events whose sequence number is larger than after.
+func (x *exchange) resume(events []Event, resp *response, after int) {
+	x.start(http.StatusOK, "text/event-stream; charset=utf-8")
+	x.w.WriteHeader(http.StatusOK)
+	x.sendEvents(events, resp, after)
+}
+
+// sendEvents sends events and returns the sequence number of the next one.
+func (x *exchange) sendEvents(events []Event, resp *response, after int) int {
+	n := 0
+	var buf []byte
+	for i := range events {
+		if i > 0 && resp.reply.Pause > 0 {
+			x.flush()
+			x.wait(resp.reply.Pause)
+		}
+		if n > after || events[i].Comment != "" {
+			buf = events[i].frame(buf[:0], n)
+			if _, err := x.w.Write(buf); err != nil {
+				x.gone()
+			}
+		}
+		if events[i].Comment == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// streamCut sends a part of the stream and ends it as the reply says.
+func (x *exchange) streamCut(resp *response) {
+	reply := resp.reply
+	events := resp.edited()
+	at := reply.CutAfter
+	if at <= 0 {
+		at = len(events) / 2
+	}
+	at = min(at, len(events)-1) // the last event would end the stream
+	x.start(http.StatusOK, "text/event-stream; charset=utf-8")
+	x.w.WriteHeader(http.StatusOK)
+	n := x.sendEvents(events[:at], resp, -1)
+
+	send := func(e Event) {
+		x.w.Write(e.frame(nil, n))
+		n++
+	}
+	e := reply.errorBody()
+	nested, _ := json.Marshal(e)
+	switch reply.Cut {
+	case HalfLine:
+		next := events[at].frame(nil, n)
+		x.w.Write(next[:len(next)*2/3])
+	case FlatError:
+		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"code":%s,"message":%s,"param":null}`, quote(*e.Code), quote(e.Message))})
+	case NestedError:
+		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"error":%s}`, nested)})
+	case FailedEvent:
+		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"error":%s}`, nested)})
+		failed := *reply
+		failed.Code, failed.Message = *e.Code, e.Message
+		resp.reply, resp.output = &failed, nil
+		send(Event{Type: "response.failed", Data: fmt.Appendf(nil, `{"response":%s}`, resp.appendJSON(nil, "failed"))})
+	}
+	x.end(reply.Cut)
+}
