@@ -1,9 +1,8 @@
 package responsestest
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,38 +129,38 @@ func (s *Server) release(r *response) {
 // checkInput judges the input together with the items before it.
 func (s *Server) checkInput(resp *response, old []*item, org string) *refusal {
 	missing := func(id string) *refusal {
-		return notFound("Item with id '%s' not found. Items are not persisted when `store` is set to false. "+
+		e := notFound("Item with id '%s' not found. Items are not persisted when `store` is set to false. "+
 			"Try again with `store` set to true, or remove this item from your input.", id)
+		e.Body.Param = optional("input")
+		return e
 	}
-	if !resp.req.store || len(resp.input) > 0 {
-		input := make([]*item, len(resp.input))
-		for i, it := range resp.input {
-			s.mu.Lock()
-			stored, known := s.items[it.id]
-			s.mu.Unlock()
-			switch {
-			case it.kind == "item_reference":
-				if !known {
-					e := missing(it.id)
-					e.Body.Param = optional("input")
-					return e
-				}
-				it = stored
-			case it.kind == "reasoning" && it.fields.has("encrypted_content"):
-				if bad := s.checkSeal(it, org); bad != nil {
-					return bad
-				}
-			case it.kind == "reasoning" && it.id != "" && !known:
-				// Other items that are complete are accepted under any id.
-				e := missing(it.id)
-				e.Body.Param = optional("input")
-				return e
+	input := make([]*item, len(resp.input))
+	for i, it := range resp.input {
+		s.mu.Lock()
+		stored, known := s.items[it.id]
+		s.mu.Unlock()
+		switch {
+		case it.kind == "item_reference":
+			if !known {
+				return missing(it.id)
 			}
-			input[i] = it
-			resp.size += len(it.raw)
+			it = stored
+		case sealed[it.kind] && it.fields.has("encrypted_content"):
+			if bad := s.checkSeal(it, org); bad != nil {
+				return bad
+			}
+		case it.kind == "reasoning" && it.id != "" && !known:
+			return missing(it.id) // other items are complete in themselves, and accepted under any id
 		}
-		resp.input = input
+		input[i] = it
+		resp.size += len(it.raw)
 	}
+	if s.PairReasoning {
+		if bad := s.checkReasoning(input); bad != nil {
+			return bad
+		}
+	}
+	resp.input = input
 	if bad := checkPairing(old, resp.input); bad != nil {
 		return bad
 	}
@@ -178,6 +177,28 @@ func (s *Server) checkInput(resp *response, old []*item, org string) *refusal {
 	}
 	return nil
 }
+
+// checkReasoning refuses stored items that come back without the reasoning that the model made right before
+// them, and reasoning without what came after it.
+func (s *Server) checkReasoning(input []*item) *refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, it := range input {
+		n := s.neighbours[it.id]
+		switch {
+		case it.id == "":
+		case n.after != "" && (i+1 == len(input) || input[i+1].id != n.after):
+			return invalid("", "input", "Item '%s' of type 'reasoning' was provided without its required following item.", it.id)
+		case n.before != "" && (i == 0 || input[i-1].id != n.before):
+			return invalid("", "input", "Item '%s' of type '%s' was provided without its required 'reasoning' item: '%s'.",
+				it.id, it.kind, n.before)
+		}
+	}
+	return nil
+}
+
+// neighbours are the ids of the reasoning before an item and of the item after reasoning.
+type neighbours struct{ before, after string }
 
 // offeredTools returns the tools of the request and those that items of the conversation brought.
 func offeredTools(req *request, old []*item) map[string]tool {
@@ -230,6 +251,7 @@ func newTurn(x *exchange, resp *response, old []*item, offered map[string]tool) 
 	for name := range offered {
 		t.Tools = append(t.Tools, name)
 	}
+	slices.Sort(t.Tools)
 	return t
 }
 
@@ -303,8 +325,13 @@ func (s *Server) keep(resp *response) {
 	for _, it := range resp.input {
 		s.items[it.id] = it
 	}
-	for _, it := range resp.output {
+	for i, it := range resp.output {
 		s.items[it.id] = it
+		if it.kind == "reasoning" && i+1 < len(resp.output) {
+			next := resp.output[i+1]
+			s.neighbours[it.id] = neighbours{before: s.neighbours[it.id].before, after: next.id}
+			s.neighbours[next.id] = neighbours{before: it.id}
+		}
 	}
 }
 
@@ -386,105 +413,4 @@ func (r *Reply) errorBody() errorBody {
 		typ = "invalid_request_error"
 	}
 	return errorBody{Message: message, Type: typ, Code: &code}
-}
-
-// The rest of the API.
-
-func (s *Server) lookup(x *exchange) *response {
-	id := x.r.PathValue("id")
-	s.mu.Lock()
-	resp, ok := s.responses[id]
-	s.mu.Unlock()
-	if !ok {
-		x.refuse(notFound("Response with id '%s' not found.", id))
-		return nil
-	}
-	return resp
-}
-
-func (s *Server) remove(x *exchange) {
-	id := x.r.PathValue("id")
-	s.mu.Lock()
-	ok := s.forget(id)
-	s.mu.Unlock()
-	if !ok {
-		x.refuse(notFound("Response with id '%s' not found.", id))
-		return
-	}
-	x.send(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`, id))
-}
-
-// listInput lists the input items of a response, the newest first, those of its ancestors included.
-func (s *Server) listInput(x *exchange) {
-	resp := s.lookup(x)
-	if resp == nil {
-		return
-	}
-	var items []*item
-	if resp.parent != nil {
-		items = resp.parent.history()
-	}
-	items = append(items, resp.input...)
-	data := make([]json.RawMessage, 0, len(items))
-	first, last := "null", "null"
-	for i := len(items) - 1; i >= 0; i-- {
-		data = append(data, items[i].raw)
-		last = strconv.Quote(items[i].id)
-		if first == "null" {
-			first = last
-		}
-	}
-	list, _ := json.Marshal(data)
-	x.send(http.StatusOK, fmt.Appendf(nil, `{"object":"list","data":%s,"first_id":%s,"has_more":false,"last_id":%s}`, list, first, last))
-}
-
-func (s *Server) newConversation(x *exchange) {
-	o, err := decodeObject(json.RawMessage(or(x.body, "{}")))
-	if err != nil {
-		x.refuse(invalid("", "", "We could not parse the JSON body of your request. The API expects a JSON payload."))
-		return
-	}
-	c := &conversation{meta: or(o["metadata"], "{}")}
-	if o.has("items") {
-		items, bad := parseInput(o["items"])
-		if bad != nil {
-			x.refuse(bad)
-			return
-		}
-		c.items = items
-	}
-	c.id = s.newID("conv")
-	s.mu.Lock()
-	s.conversations[c.id] = c
-	s.mu.Unlock()
-	x.send(http.StatusOK, c.json())
-}
-
-func (c *conversation) json() []byte {
-	return fmt.Appendf(nil, `{"id":%q,"object":"conversation","created_at":%d,"metadata":%s}`, c.id, time.Now().Unix(), c.meta)
-}
-
-func (s *Server) getConversation(x *exchange) {
-	id := x.r.PathValue("id")
-	s.mu.Lock()
-	c, ok := s.conversations[id]
-	s.mu.Unlock()
-	if !ok {
-		x.refuse(notFound("Conversation with id '%s' not found.", id))
-		return
-	}
-	x.send(http.StatusOK, c.json())
-}
-
-func (s *Server) removeConversation(x *exchange) {
-	id := x.r.PathValue("id")
-	s.mu.Lock()
-	_, ok := s.conversations[id]
-	delete(s.conversations, id)
-	s.mu.Unlock()
-	if !ok {
-		x.refuse(notFound("Conversation with id '%s' not found.", id))
-		return
-	}
-	x.send(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, id))
 }

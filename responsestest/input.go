@@ -308,6 +308,7 @@ func checkPairing(old, new []*item) *refusal {
 	var (
 		order    []*call
 		calls    = make(map[string]*call) // by type and call id, the latest of them
+		stored   = make(map[string]bool)  // the same for calls of the old items
 		ids      = make(map[string]bool)
 		requests = make(map[string]bool) // ids of approval requests; true if they are pending
 	)
@@ -331,13 +332,14 @@ func checkPairing(old, new []*item) *refusal {
 			requests[id] = false
 		case it.calls():
 			key := it.kind + " " + it.callID
-			if c := calls[key]; c != nil && !c.answered {
-				// Invented: a stored call that is sent again without its id.
+			if c := calls[key]; c != nil && (!c.answered || fresh && stored[key]) {
+				// Invented: a call that is sent again without its id. A client that keeps the history
+				// itself may use a call id again.
 				return invalid("", "input",
 					"Duplicate item found with call_id %s. Remove duplicate items from your input and try again.", it.callID)
 			}
 			c := &call{item: it}
-			calls[key] = c
+			calls[key], stored[key] = c, !fresh
 			order = append(order, c)
 		case it.answers() != "":
 			typ := it.answers()

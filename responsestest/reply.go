@@ -32,7 +32,8 @@ type Reply struct {
 	// NoUsage leaves the usage out of the response.
 	NoUsage bool
 
-	// Delay is the time from the request to the answer; for a background response, to its completion.
+	// Delay is the time from the request to the answer; for a background response, to its completion. A long
+	// one is a server that hangs: the wait ends when the client gives up or the server is closed.
 	Delay time.Duration
 
 	// Pause is the time between two events of a stream.
@@ -187,8 +188,9 @@ func Cancelled(output ...Reply) Reply {
 	return r
 }
 
-// HTTP is an HTTP reply written out: a page of a proxy, an error of the service, an empty body. A body
-// that begins with a brace or a bracket is sent as JSON, any other as HTML; headers, given as name and value in turn, override that.
+// HTTP is an HTTP reply written out: a page of a proxy, an error of the service, an empty body. An
+// empty body and one that begins with a brace or a bracket are sent as JSON, any other as HTML; headers,
+// given as name and value in turn, override that.
 func HTTP(status int, body string, header ...string) Reply {
 	h := make(http.Header)
 	h.Set("Content-Type", "text/html")
@@ -215,8 +217,8 @@ func Error(status int, code, message string, header ...string) Reply {
 	return HTTP(status, string(e.json()), header...)
 }
 
-// RateLimited is a 429 whose Retry-After header asks for a wait, rounded up to seconds; there is no such
-// header when the wait is zero.
+// RateLimited is a 429 that asks for a wait, in a Retry-After header rounded up to seconds and in a
+// Retry-After-Ms header. There is neither when the wait is zero.
 func RateLimited(wait time.Duration) Reply {
 	const text = "Rate limit reached for stub-1 in organization org-stub on tokens per min (TPM): " +
 		"Limit 1000, Used 990, Requested 20. Please try again in "
@@ -225,7 +227,7 @@ func RateLimited(wait time.Duration) Reply {
 	}
 	seconds := int64((wait + time.Second - 1) / time.Second)
 	return Error(http.StatusTooManyRequests, "rate_limit_exceeded", text+wait.String()+".",
-		"Retry-After", strconv.FormatInt(seconds, 10))
+		"Retry-After", strconv.FormatInt(seconds, 10), "Retry-After-Ms", strconv.FormatInt(wait.Milliseconds(), 10))
 }
 
 // ServerError is a 500 of the service.
@@ -254,6 +256,18 @@ func (r Reply) After(delay time.Duration) Reply {
 // Broken returns the reply with its Cut and CutAfter set.
 func (r Reply) Broken(cut Cut, after int) Reply {
 	r.Cut, r.CutAfter = cut, after
+	return r
+}
+
+// Paced returns the reply with its Pause set.
+func (r Reply) Paced(pause time.Duration) Reply {
+	r.Pause = pause
+	return r
+}
+
+// Edited returns the reply with its Edit set.
+func (r Reply) Edited(edit func([]Event) []Event) Reply {
+	r.Edit = edit
 	return r
 }
 

@@ -147,6 +147,10 @@ func parseRequest(body []byte, tools *toolCache) (*request, *refusal) {
 		req.obfuscate = !o.has("include_obfuscation") || o.boolean("include_obfuscation")
 	}
 	switch {
+	case !all.has("input") && !all.has("prompt") && req.previous == "" && req.conversation == "":
+		// The text is from memory of the service, not from a recording.
+		return nil, invalid("missing_required_parameter", "input",
+			"One of 'input', 'previous_response_id', 'prompt' or 'conversation' must be provided.")
 	case req.conversation != "" && req.previous != "":
 		return nil, invalid("mutually_exclusive_parameters", "",
 			"Mutually exclusive parameters: ''. Ensure you are only providing one of: 'pre..._id' or 'conversation'.")

@@ -107,7 +107,7 @@ func (s *Server) complete(raw json.RawMessage, status string, offered map[string
 			add("async", "true")
 		}
 	}
-	if kind == "reasoning" {
+	if sealed[kind] {
 		if given := o.str("encrypted_content"); given != "" {
 			s.issue(given)
 		} else {
@@ -133,6 +133,9 @@ func (s *Server) identify(it *item) *item {
 	named.raw = append([]byte(head), bytes.TrimLeft(it.raw, " \t\r\n")[1:]...)
 	return &named
 }
+
+// sealed are the types of items with encrypted content.
+var sealed = map[string]bool{"reasoning": true, "compaction": true}
 
 // The encrypted content of reasoning is a label and a seal over it: opaque to clients, and any change of
 // it is seen. It is bound to the organization of the request.
@@ -169,8 +172,8 @@ func (s *Server) checkSeal(it *item, org string) *refusal {
 		return invalid("invalid_encrypted_content", "",
 			"The encrypted content for item %s could not be verified. Reason: %s", it.id, reason)
 	}
-	sealed, ok := strings.CutPrefix(content, sealPrefix)
-	b, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
+	encoded, ok := strings.CutPrefix(content, sealPrefix)
+	b, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
 	if !ok || err != nil || len(b) < sha256.Size || !hmac.Equal(b[:sha256.Size], s.mac(string(b[sha256.Size:]))) {
 		return refuse("Encrypted content could not be decrypted or parsed.")
 	}
@@ -251,14 +254,17 @@ func (r *response) appendJSON(dst []byte, status string) []byte {
 	case !ended:
 		member("usage", json.RawMessage("null"))
 	case !r.reply.NoUsage:
-		u := r.usage
-		member("usage", fmt.Appendf(nil, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d},`+
-			`"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
-			u.InputTokens, u.CachedTokens, u.OutputTokens, u.ReasoningTokens, u.InputTokens+u.OutputTokens))
+		member("usage", r.usage.json())
 	}
 	echo("user", "null")
 	dst = append(append(dst, `"metadata":`...), or(f["metadata"], "{}")...)
 	return append(dst, '}')
+}
+
+func (u Usage) json() json.RawMessage {
+	return fmt.Appendf(nil, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d},`+
+		`"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
+		u.InputTokens, u.CachedTokens, u.OutputTokens, u.ReasoningTokens, u.InputTokens+u.OutputTokens)
 }
 
 // reasoning returns the setting with its defaults.

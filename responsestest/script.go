@@ -84,7 +84,8 @@ func PerConversation(script ...Reply) Reply {
 	var steps [][]Reply
 	begin := 0
 	for i := range script {
-		if completes(&script[i]) || i == len(script)-1 {
+		// After an answer that it did not get, a client sends the same request again.
+		if completes(&script[i]) && script[i].Cut == Whole || i == len(script)-1 {
 			steps = append(steps, script[begin:i+1])
 			begin = i + 1
 		}

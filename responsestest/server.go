@@ -44,6 +44,7 @@ type Server struct {
 	responses     map[string]*response
 	items         map[string]*item // stored items by id
 	conversations map[string]*conversation
+	neighbours    map[string]neighbours
 	issued        map[string]bool // encrypted contents given by the script
 }
 
@@ -87,12 +88,14 @@ func NewServer(script ...Reply) *Server {
 		responses:     make(map[string]*response),
 		items:         make(map[string]*item),
 		conversations: make(map[string]*conversation),
+		neighbours:    make(map[string]neighbours),
 		issued:        make(map[string]bool),
 	}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.script.replies = slices.Clone(script)
 	for pattern, handle := range map[string]func(*exchange){
 		"POST /v1/responses":                 s.create,
+		"POST /v1/responses/compact":         s.compact,
 		"GET /v1/responses/{id}":             s.retrieve,
 		"DELETE /v1/responses/{id}":          s.remove,
 		"POST /v1/responses/{id}/cancel":     s.cancel,
@@ -163,6 +166,7 @@ func (s *Server) forget(id string) bool {
 	delete(s.responses, id)
 	for _, it := range slices.Concat(r.input, r.output) {
 		delete(s.items, it.id)
+		delete(s.neighbours, it.id)
 	}
 	return true
 }

@@ -110,8 +110,21 @@ func (l *eventList) addItem(index int, it *item) {
 		}
 	default:
 		open()
+		for _, step := range hostedSteps[it.kind] {
+			l.add("response."+it.kind+"."+step, `{"item_id":%s,"output_index":%d}`, id, index)
+		}
 	}
 	l.add("response.output_item.done", `{"output_index":%d,"item":%s}`, index, it.raw)
+}
+
+// hostedSteps are the events between the begin and the end of an item that the service works on itself.
+var hostedSteps = map[string][]string{
+	"web_search_call":       {"in_progress", "searching", "completed"},
+	"file_search_call":      {"in_progress", "searching", "completed"},
+	"code_interpreter_call": {"in_progress", "interpreting", "completed"},
+	"image_generation_call": {"in_progress", "generating", "completed"},
+	"mcp_list_tools":        {"in_progress", "completed"},
+	"mcp_call":              {"in_progress", "completed"},
 }
 
 func (l *eventList) addPart(index, n int, id []byte, part json.RawMessage) {

@@ -124,6 +124,13 @@ func (ts *toolset) add(path string, v json.RawMessage, namespace string) (json.R
 		t["tools"], _ = json.Marshal(inner)
 		echo, _ := json.Marshal(t)
 		return echo, nil
+	case "mcp":
+		if !t.has("server_label") {
+			return nil, missingParameter(path + ".server_label")
+		}
+		delete(t, "authorization") // never shown
+		echo, _ := json.Marshal(t)
+		return echo, nil
 	}
 	return v, nil
 }
