@@ -1,0 +1,119 @@
+// Package seccomp says which system calls a sandboxed program may not make.
+//
+// The policy is one table, [Policy]. [Program] makes of it the filter that
+// bubblewrap installs, [Profile] the document that Docker takes, so that a
+// program finds the same kernel in both. It is a list of what is denied, each
+// with an error that programs know how to meet: a list of what is allowed
+// breaks with every new C library, and rarely at once.
+package seccomp
+
+// A Rule denies one or more system calls.
+type Rule struct {
+	// Names are the system calls. One that an architecture does not have is
+	// left out there.
+	Names []string
+	// Errno is the error that they return.
+	Errno int
+	// Args, when there are any, must all hold for the rule to apply. No two of
+	// them may be about the same argument.
+	Args []Arg
+}
+
+// An Arg is a condition on an argument of a system call.
+type Arg struct {
+	Index uint // from zero
+	Op    Op
+	Value uint64
+	Mask  uint64 // for MaskedEqual: which bits of the argument are compared
+}
+
+// An Op compares an argument, as an unsigned number of 64 bits, with a value.
+type Op int
+
+// The comparisons.
+const (
+	Equal Op = iota
+	NotEqual
+	AtLeast
+	MaskedEqual
+)
+
+// The errors, by Linux's numbers whatever the host is.
+const (
+	eperm        = 1
+	enosys       = 38
+	eafnosupport = 97
+)
+
+// Policy is what a sandboxed program may not do.
+var Policy = []Rule{
+	// Its flags are behind a pointer that no filter can follow. The C library
+	// falls back to clone on this error, and on no other.
+	{Names: []string{"clone3"}, Errno: enosys},
+
+	// Namespaces open most of the kernel to the unprivileged.
+	{Names: []string{"unshare", "setns"}, Errno: eperm},
+	flag("clone", 0, 0x00020000), // CLONE_NEWNS
+	flag("clone", 0, 0x02000000), // CLONE_NEWCGROUP
+	flag("clone", 0, 0x04000000), // CLONE_NEWUTS
+	flag("clone", 0, 0x08000000), // CLONE_NEWIPC
+	flag("clone", 0, 0x10000000), // CLONE_NEWUSER
+	flag("clone", 0, 0x20000000), // CLONE_NEWPID
+	flag("clone", 0, 0x40000000), // CLONE_NEWNET
+
+	// Mounts.
+	{Names: []string{
+		"mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr",
+		"fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "statmount", "listmount",
+		"name_to_handle_at", "open_by_handle_at", "quotactl", "quotactl_fd", "swapon", "swapoff",
+	}, Errno: eperm},
+
+	// Other processes.
+	{Names: []string{
+		"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd",
+		"move_pages", "migrate_pages",
+	}, Errno: eperm},
+	// Limits of one's own are for everyone to lower, those of another process
+	// are not.
+	{Names: []string{"prlimit64"}, Errno: eperm, Args: []Arg{
+		{Index: 0, Op: NotEqual}, {Index: 2, Op: NotEqual},
+	}},
+
+	// Large and young parts of the kernel that a script has no use for.
+	{Names: []string{
+		"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
+		"keyctl", "add_key", "request_key", "fanotify_init", "fanotify_mark", "lookup_dcookie",
+		"personality", "modify_ldt", "uselib", "vhangup", "memfd_secret",
+	}, Errno: eperm},
+
+	// The machine itself.
+	{Names: []string{
+		"init_module", "finit_module", "delete_module", "create_module", "query_module", "get_kernel_syms",
+		"kexec_load", "kexec_file_load", "reboot", "syslog", "acct", "iopl", "ioperm", "nfsservctl", "_sysctl",
+		"settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname",
+	}, Errno: eperm},
+
+	// Only the families that a program without a network has a use for: UNIX
+	// (1), INET (2) and INET6 (10). The others reach the host (VSOCK, NETLINK)
+	// or much of the kernel (ALG, PACKET).
+	family(Equal, 0), family(Equal, 3), family(Equal, 4), family(Equal, 5), family(Equal, 6),
+	family(Equal, 7), family(Equal, 8), family(Equal, 9), family(AtLeast, 11),
+
+	// Typing into the terminal that the host program runs on.
+	ioctl(0x5412), // TIOCSTI
+	ioctl(0x541C), // TIOCLINUX
+}
+
+// flag denies a system call with any one bit in an argument.
+func flag(name string, index uint, bit uint64) Rule {
+	return Rule{Names: []string{name}, Errno: eperm, Args: []Arg{{Index: index, Op: MaskedEqual, Value: bit, Mask: bit}}}
+}
+
+func family(op Op, n uint64) Rule {
+	return Rule{Names: []string{"socket", "socketpair"}, Errno: eafnosupport, Args: []Arg{{Index: 0, Op: op, Value: n}}}
+}
+
+// ioctl compares the half of the argument that the kernel looks at.
+func ioctl(request uint64) Rule {
+	return Rule{Names: []string{"ioctl"}, Errno: eperm, Args: []Arg{{Index: 1, Op: MaskedEqual, Value: request, Mask: 0xffffffff}}}
+}

@@ -1,0 +1,358 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/relay"
+)
+
+// MaxPrinted is how much a program may print on both streams together before
+// it is killed for printing without end, in bytes.
+const MaxPrinted = 64 << 20
+
+const (
+	// startGrace is how long a supervisor that said it is ready may take to
+	// start the program.
+	startGrace = 10 * time.Second
+	// drainGrace is how long after a program's end its last output may take.
+	drainGrace = time.Second
+	// killGrace is how long after a kill the sandbox's streams may take to end.
+	killGrace = 500 * time.Millisecond
+	// relayGrace is how long after the end a live writer may take for the rest.
+	relayGrace = 100 * time.Millisecond
+)
+
+// A Sandbox is one sandbox in which [Source] has been started. It serves one
+// program.
+type Sandbox interface {
+	// Write and Read are the supervisor's standard input and output. Both
+	// return once Kill was called and the sandbox is gone.
+	io.ReadWriter
+	// Kill ends every process in the sandbox. It does not wait, and may be
+	// called at any time and more than once.
+	Kill()
+	// OOMKills is how many processes of the sandbox the kernel has killed for
+	// want of memory since it was made, if that is known from outside. It is
+	// asked after the end.
+	OOMKills() (n int64, known bool)
+}
+
+// ErrNotStarted is within the error of [Conn.Run] when the sandbox failed
+// before the program ran: not one line of it was executed.
+var ErrNotStarted = errors.New("the program was not started")
+
+// A Conn is the host's end of the supervisor in one sandbox.
+type Conn struct {
+	// Python is the version of the interpreter, such as "3.12.4".
+	Python string
+
+	sandbox Sandbox
+	frames  *decoder
+}
+
+// Connect waits until the supervisor in s is ready for a program. When ctx ends
+// before, the caller must kill s to have Connect return.
+func Connect(s Sandbox) (*Conn, error) {
+	c := &Conn{sandbox: s, frames: newDecoder(s)}
+	kind, payload, err := c.frames.next()
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == kindFailed:
+		return nil, errors.New(string(payload))
+	case kind != kindReady:
+		return nil, fmt.Errorf("supervisor: a frame of kind %q before it was ready", kind)
+	}
+	c.Python = values(payload)["python"]
+	return c, nil
+}
+
+// Rlimits are the resource limits of every process of a program, by their
+// names in Python without the prefix, such as "nofile".
+type Rlimits map[string]int64
+
+// Run runs p within limits, which must be complete, and makes its Result but
+// for Startup. It returns when the answer is known; the sandbox is the caller's
+// to remove then, and may be killed already.
+func (c *Conn) Run(ctx context.Context, p fnloop.Program, limits fnloop.Limits, rlimits Rlimits) (fnloop.Result, error) {
+	r := run{
+		sandbox: c.sandbox,
+		frames:  c.frames,
+		started: make(chan struct{}),
+		exited:  make(chan struct{}),
+		done:    make(chan struct{}),
+		closed:  make(chan struct{}),
+	}
+	if p.Stdout != nil {
+		r.live[0] = relay.New(p.Stdout)
+	}
+	if p.Stderr != nil {
+		r.live[1] = relay.New(p.Stderr)
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		r.send(p, limits, rlimits)
+	}()
+	go r.receive()
+	r.wait(ctx, limits.Time)
+
+	// What still runs is of no use to anyone, and both goroutines end with it.
+	if r.cause.Load() != int32(byExit) {
+		c.sandbox.Kill()
+	}
+	r.endRelays()
+	return r.result(ctx, limits)
+}
+
+// A cause is what ended a program.
+type cause int32
+
+const (
+	byNothing cause = iota
+	byExit
+	byTimeout
+	byCancel
+	byOutput
+	byLoss
+)
+
+// A run is one program in one sandbox.
+type run struct {
+	sandbox Sandbox
+	frames  *decoder
+
+	// cause is written once: the first cause wins, however late the others'
+	// consequences come in.
+	cause atomic.Int32
+
+	stdout, stderr fnloop.Capture
+	live           [2]*relay.Writer
+
+	started chan struct{} // the program runs
+	exited  chan struct{} // its wait status is known
+	done    chan struct{} // everything was received
+	closed  chan struct{} // the receiver is gone, after done or without it
+
+	// Written by the receiver before the channel that tells of them is closed.
+	begin  time.Time
+	status int64
+	took   time.Duration
+	oom    fnloop.Evidence
+	err    error
+}
+
+func (r *run) because(c cause) { r.cause.CompareAndSwap(int32(byNothing), int32(c)) }
+
+// send hands the program over. A write fails when the sandbox is gone, which
+// the receiver learns as well.
+func (r *run) send(p fnloop.Program, limits fnloop.Limits, rlimits Rlimits) {
+	config := fmt.Appendf(nil, "time_ms=%d\n", limits.Time.Milliseconds())
+	for name, limit := range rlimits {
+		config = fmt.Appendf(config, "rlimit_%s=%d\n", name, limit)
+	}
+	b := appendFrame(nil, kindConfig, string(config))
+	b = appendFrame(b, kindProgram, p.Source)
+	if len(p.Stdin) == 0 {
+		b = appendFrame(b, kindInput, "")
+	}
+	if _, err := r.sandbox.Write(b); err != nil || len(p.Stdin) == 0 {
+		return
+	}
+	for rest := p.Stdin; ; {
+		piece := rest[:min(len(rest), maxPayload)]
+		b = appendFrame(b[:0], kindInput, string(piece))
+		if _, err := r.sandbox.Write(b); err != nil || len(piece) == 0 {
+			return
+		}
+		rest = rest[len(piece):]
+	}
+}
+
+// receive takes the frames in until there are no more.
+func (r *run) receive() {
+	defer close(r.closed)
+	for {
+		kind, payload, err := r.frames.next()
+		if err != nil {
+			r.because(byLoss)
+			r.err = err
+			return
+		}
+		switch kind {
+		case kindStarted:
+			r.begin = time.Now()
+			close(r.started)
+		case kindStdout, kindStderr:
+			r.print(kind, payload)
+		case kindExit:
+			v := values(payload)
+			status, ok := number(v, "status")
+			us, _ := number(v, "us")
+			if !ok {
+				r.because(byLoss)
+				r.err = fmt.Errorf("supervisor: no wait status in %q", payload)
+				return
+			}
+			r.status, r.took = status, time.Duration(us)*time.Microsecond
+			r.because(byExit)
+			close(r.exited)
+		case kindDone:
+			if n, ok := number(values(payload), "oom"); ok {
+				r.oom = fnloop.No
+				if n > 0 {
+					r.oom = fnloop.Yes
+				}
+			}
+			close(r.done)
+			return
+		case kindFailed:
+			r.because(byLoss)
+			r.err = errors.New(string(payload))
+			return
+		default:
+			r.because(byLoss)
+			r.err = fmt.Errorf("supervisor: a frame of unknown kind %q", kind)
+			return
+		}
+	}
+}
+
+func (r *run) print(kind byte, p []byte) {
+	capture, live := &r.stdout, r.live[0]
+	if kind == kindStderr {
+		capture, live = &r.stderr, r.live[1]
+	}
+	capture.Write(p)
+	if live != nil {
+		live.Write(p)
+	}
+	if r.stdout.Len()+r.stderr.Len() > MaxPrinted {
+		if r.because(byOutput); r.cause.Load() == int32(byOutput) {
+			r.sandbox.Kill()
+		}
+	}
+}
+
+// wait returns when it is known what ended the program and its output is in,
+// or has had its time to come in.
+func (r *run) wait(ctx context.Context, limit time.Duration) {
+	clock := time.NewTimer(startGrace)
+	defer clock.Stop()
+	select {
+	case <-r.started:
+		clock.Reset(limit - time.Since(r.begin))
+		select {
+		case <-r.exited:
+		case <-r.closed:
+		case <-clock.C:
+			r.because(byTimeout)
+		case <-ctx.Done():
+			r.because(byCancel)
+		}
+	case <-r.closed:
+	case <-clock.C:
+		r.because(byLoss)
+	case <-ctx.Done():
+		r.because(byCancel)
+	}
+	if r.cause.Load() == int32(byExit) {
+		clock.Reset(drainGrace)
+		select {
+		case <-r.closed:
+		case <-clock.C:
+		}
+		return
+	}
+	r.sandbox.Kill()
+	clock.Reset(killGrace)
+	select {
+	case <-r.closed:
+	case <-clock.C:
+	}
+}
+
+// endRelays gives the live writers their last bytes, both within one grace.
+func (r *run) endRelays() {
+	end := time.Now().Add(relayGrace)
+	for _, w := range r.live {
+		if w != nil {
+			w.Close(time.Until(end))
+		}
+	}
+}
+
+func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, error) {
+	res := fnloop.Result{Limits: limits}
+	began := isClosed(r.started)
+	if began {
+		res.Duration = time.Since(r.begin)
+	}
+	if isClosed(r.done) {
+		res.OOM = r.oom
+	}
+	if n, known := r.sandbox.OOMKills(); known {
+		res.OOM = fnloop.No
+		if n > 0 {
+			res.OOM = fnloop.Yes
+		}
+	}
+	var err error
+	switch cause(r.cause.Load()) {
+	case byExit:
+		<-r.exited // closed just after the cause was set
+		r.exit(&res)
+	case byTimeout:
+		res.End, res.TimedOut = fnloop.EndTimeout, true
+		res.Duration = limits.Time
+	case byCancel:
+		res.End = fnloop.EndCancelled
+		err = ctx.Err()
+		if c := context.Cause(ctx); c != err {
+			err = fmt.Errorf("%w: %w", err, c)
+		}
+	case byOutput:
+		res.End = fnloop.EndOutput
+	default:
+		res.End = fnloop.EndLost
+		switch {
+		case began && res.OOM == fnloop.Yes:
+			res.End = fnloop.EndMemory
+		case !began && isClosed(r.closed):
+			err = fmt.Errorf("%w: %w", ErrNotStarted, r.err)
+		case !began:
+			err = fmt.Errorf("%w within %v", ErrNotStarted, startGrace)
+		}
+	}
+	res.SetOutput(&r.stdout, &r.stderr)
+	return res, err
+}
+
+// exit reads the wait status of a program that ended by itself.
+func (r *run) exit(res *fnloop.Result) {
+	res.Duration = r.took
+	if signal := int(r.status & 0x7f); signal != 0 {
+		res.End, res.Signal = fnloop.EndSignal, signalName(signal)
+		if signal == sigkill && res.OOM == fnloop.Yes {
+			res.End, res.Signal = fnloop.EndMemory, ""
+		}
+		return
+	}
+	code := int(r.status >> 8 & 0xff)
+	res.End, res.ExitCode = fnloop.EndExit, &code
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,60 @@
+// Package supervisor runs a program in a sandbox that somebody else made.
+//
+// The same small Python program, [Source], is the first process of every local
+// sandbox. It gets the program over its standard input, runs it as
+// /tmp/main.py, and sends back over its standard output what the program
+// printed and how it ended, in frames that the program can neither read nor
+// forge. [Run] is the other side: it holds the clock, decides what ended the
+// program and makes the Result.
+package supervisor
+
+import (
+	_ "embed"
+	"strings"
+)
+
+//go:embed supervisor.py
+var embedded string
+
+// Source is the supervisor. An interpreter must import it as its sitecustomize
+// module and have been told to run /tmp/main.py.
+var Source = compact(embedded)
+
+// Dir is where a sandbox with files of its own keeps [Source], as
+// sitecustomize.py, and what PYTHONPATH must then say.
+const Dir = "/run/fnloop"
+
+// Main is the file that the program becomes.
+const Main = "/tmp/main.py"
+
+// compact drops the comments, which are for whoever reads the file and not for
+// the interpreter that compiles it at every start.
+func compact(source string) string {
+	var b strings.Builder
+	for line := range strings.Lines(source) {
+		if code := strings.TrimSpace(line); code == "" || code[0] == '#' {
+			continue
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// Env is the whole environment of a program, as KEY=value, for a search path.
+func Env(path string) []string {
+	return []string{
+		"HOME=/tmp",
+		"LANG=C.UTF-8",
+		"MPLBACKEND=Agg",
+		"MPLCONFIGDIR=/tmp/.mpl",
+		"NO_COLOR=1",
+		"OMP_NUM_THREADS=1",
+		"OPENBLAS_NUM_THREADS=1",
+		"PATH=" + path,
+		"PYTHONDONTWRITEBYTECODE=1",
+		"PYTHONUNBUFFERED=1",
+		"PYTHONUTF8=1",
+		"TMPDIR=/tmp",
+		"TZ=UTC",
+	}
+}

@@ -1,0 +1,275 @@
+# The supervisor runs as the first process of a sandbox. The interpreter that
+# is to run /tmp/main.py imports it as its sitecustomize module, which is the
+# last thing an interpreter does before it opens the program's file. There it
+# waits for a program, writes the file and forks: the child leaves the import
+# as if there had been no such module and goes on to run the file, with not one
+# frame or name of ours below it, while the parent stays here for good.
+#
+# Frames are a byte of kind, four of length in big-endian, and the payload.
+# They come on descriptor 0 and go on descriptor 1. The program has neither: it
+# gets pipes of its own, and this process is not dumpable, so that no process
+# of the sandbox can open its descriptors or its memory through /proc. As the
+# first process of its namespace it is also deaf to every signal it does not
+# handle, SIGKILL included.
+import os
+import sys
+
+
+def supervise():
+    import _ctypes
+    import _signal
+    import select
+    import time
+
+    home = os.path.dirname(__file__)
+
+    # What the program may see of the environment, whatever an engine or an
+    # image adds to it.
+    environment = (
+        "HOME LANG MPLBACKEND MPLCONFIGDIR NO_COLOR OMP_NUM_THREADS OPENBLAS_NUM_THREADS PATH "
+        "PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONUTF8 TMPDIR TZ"
+    ).split()
+
+    def send(kind, *parts):
+        data = b"".join((kind, sum(map(len, parts)).to_bytes(4, "big"), *parts))
+        try:
+            n = os.write(1, data)
+            while n < len(data):
+                data = data[n:]
+                n = os.write(1, data)
+        except OSError:
+            leave()
+
+    def leave():
+        try:
+            os.kill(-1, _signal.SIGKILL)
+        except OSError:
+            pass
+        os._exit(1)
+
+    def fail(text):
+        send(b"F", str(text).encode("utf-8", "backslashreplace"))
+        leave()
+
+    def exactly(n):
+        parts = []
+        while n > 0:
+            part = os.read(0, min(n, 1 << 20))
+            if not part:
+                leave()
+            parts.append(part)
+            n -= len(part)
+        return b"".join(parts)
+
+    def receive():
+        head = exactly(5)
+        return head[:1], exactly(int.from_bytes(head[1:], "big"))
+
+    def ooms():
+        # Version 2 of cgroups has the first file, version 1 the second.
+        for name in ("memory.events", "memory/memory.oom_control"):
+            try:
+                with open("/sys/fs/cgroup/" + name) as f:
+                    for line in f:
+                        if line.startswith("oom_kill "):
+                            return int(line.split()[1])
+            except (OSError, ValueError):
+                pass
+        return None
+
+    # Whatever else was inherited could lead out of the sandbox.
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass
+
+    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 2), "prctl")
+    dumpable = 4
+    if _ctypes.call_function(prctl, (dumpable, 0, 0, 0, 0)) != 0:
+        fail("prctl(PR_SET_DUMPABLE) failed")
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+    version = "%d.%d.%d" % sys.version_info[:3]
+    send(b"R", ("python=%s\n" % version).encode())
+
+    config = {}
+    kind, body = receive()
+    if kind == b"C":
+        for line in body.decode().splitlines():
+            key, _, value = line.partition("=")
+            config[key] = int(value)
+        kind, body = receive()
+    if kind != b"P":
+        fail("a frame of kind %r where the program was expected" % kind)
+    try:
+        fd = os.open("/tmp/main.py", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(fd, "wb") as f:
+            f.write(body)
+    except OSError as err:
+        fail("/tmp/main.py: %s" % err)
+    del body
+    if home.startswith("/tmp/"):
+        try:
+            os.unlink(__file__)
+            os.rmdir(home)
+        except OSError as err:
+            fail(err)
+
+    in_r, in_w = os.pipe()
+    out_r, out_w = os.pipe()
+    err_r, err_w = os.pipe()
+    wake_r, wake_w = os.pipe()
+    os.set_blocking(in_w, False)
+    os.set_blocking(wake_w, False)
+    os.set_blocking(wake_r, False)
+    _signal.signal(_signal.SIGCHLD, lambda *args: None)
+    _signal.set_wakeup_fd(wake_w)
+    before = ooms()
+
+    start = time.monotonic()
+    try:
+        program = os.fork()
+    except OSError as err:
+        fail("fork: %s" % err)
+    if program == 0:
+        try:
+            _signal.set_wakeup_fd(-1)
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+            os.dup2(in_r, 0)
+            os.dup2(out_w, 1)
+            os.dup2(err_w, 2)
+            os.closerange(3, wake_w + 1)
+            import resource
+
+            for key, value in config.items():
+                if key.startswith("rlimit_"):
+                    limit = getattr(resource, key.upper())
+                    hard = resource.getrlimit(limit)[1]
+                    if hard != resource.RLIM_INFINITY:
+                        value = min(value, hard)
+                    resource.setrlimit(limit, (value, value))
+            # From here on the program's own processes may look at this one.
+            if _ctypes.call_function(prctl, (dumpable, 1, 0, 0, 0)) != 0:
+                raise OSError("prctl(PR_SET_DUMPABLE) failed")
+            try:
+                with open("/proc/self/oom_score_adj", "w") as f:
+                    f.write("500")
+            except OSError:
+                pass
+            for name in list(os.environ):
+                if name not in environment:
+                    del os.environ[name]
+            sys.path[:] = [p for p in sys.path if p != home]
+            sys.path_importer_cache.pop(home, None)
+            return
+        except BaseException:
+            os._exit(70)
+
+    os.close(in_r)
+    os.close(out_w)
+    os.close(err_w)
+    send(b"S")
+
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.register(wake_r, select.POLLIN)
+    poll.register(out_r, select.POLLIN)
+    poll.register(err_r, select.POLLIN)
+    streams = {out_r: b"O", err_r: b"E"}
+    pending = b""
+    limit = config.get("time_ms", 0)
+    deadline = start + limit / 1000 + 5 if limit else None
+    status = None
+    childless = False
+
+    while streams or not childless:
+        wait = None
+        if deadline is not None:
+            wait = deadline - time.monotonic()
+            if wait <= 0:
+                if status is None:
+                    leave()
+                break
+            wait = wait * 1000 + 1
+        for fd, event in poll.poll(wait):
+            if fd == 0:
+                if not event & select.POLLIN:
+                    leave()
+                kind, body = receive()
+                if in_w is None:
+                    pass
+                elif kind == b"I" and body:
+                    pending = body
+                    poll.register(0, 0)
+                    poll.register(in_w, select.POLLOUT)
+                elif kind == b"I":
+                    os.close(in_w)
+                    in_w = None
+            elif fd == in_w:
+                try:
+                    pending = pending[os.write(in_w, pending):]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    pending = b""
+                    poll.unregister(in_w)
+                    poll.register(0, select.POLLIN)
+                    os.close(in_w)
+                    in_w = None
+                    continue
+                if not pending:
+                    poll.unregister(in_w)
+                    poll.register(0, select.POLLIN)
+            elif fd == wake_r:
+                try:
+                    os.read(wake_r, 4096)
+                except BlockingIOError:
+                    pass
+            elif fd in streams:
+                data = os.read(fd, 65536)
+                if data:
+                    send(streams[fd], data)
+                else:
+                    poll.unregister(fd)
+                    del streams[fd]
+
+        # Every orphan of the sandbox is ours to bury.
+        while not childless:
+            try:
+                pid, how = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                childless = True
+                break
+            if pid == 0:
+                break
+            if pid == program:
+                status = how
+                took = time.monotonic() - start
+                send(b"X", ("status=%d\nus=%d\n" % (how, took * 1e6)).encode())
+                # The others end with the program, and with them the last
+                # writers of its pipes.
+                try:
+                    os.kill(-1, _signal.SIGKILL)
+                except OSError:
+                    pass
+                deadline = time.monotonic() + 0.5
+
+    after = ooms()
+    if before is None or after is None:
+        send(b"D")
+    else:
+        send(b"D", b"oom=%d\n" % (after - before))
+    os._exit(0)
+
+
+supervise()
+del sys.modules["sitecustomize"]
+try:
+    import sitecustomize
+except ImportError as err:
+    if err.name != "sitecustomize":
+        raise
+    raise ImportError(name="sitecustomize") from None
