@@ -1,0 +1,256 @@
+package bubblewrap
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// root is where cgroups are mounted.
+const root = "/sys/fs/cgroup"
+
+// cgroups is a place where cgroups can be made.
+type cgroups struct {
+	version int
+	memory  string // a directory; of the memory controller in version 1
+	pids    string // the same directory in version 2
+	owner   string // what names of our cgroups begin with
+	last    atomic.Int64
+}
+
+// A cgroup limits one sandbox.
+type cgroup struct {
+	of   *cgroups
+	dirs []string // memory first
+}
+
+// findCgroups finds a place for cgroups with the memory and pids controllers:
+// below dir, or where dir is empty from the process's own cgroup upwards.
+func findCgroups(dir string) (*cgroups, error) {
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	c := &cgroups{owner: fmt.Sprintf("%s%d.%d.", ownerPrefix, os.Getpid(), start)}
+	if dir != "" {
+		c.version, c.memory, c.pids = 2, dir, dir
+		return c, c.try()
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	paths := make(map[string]string)
+	for line := range strings.Lines(string(own)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			for name := range strings.SplitSeq(f[1], ",") {
+				paths[name] = f[2]
+			}
+		}
+	}
+	if _, v1 := paths["memory"]; v1 {
+		c.version = 1
+		c.memory = filepath.Join(root, "memory", paths["memory"])
+		c.pids = filepath.Join(root, "pids", paths["pids"])
+		return c, c.try()
+	}
+	// A cgroup that holds processes, as our own does, has no children under
+	// limits. Its parents may.
+	c.version = 2
+	err = fs.ErrNotExist
+	for at := filepath.Join(root, paths[""]); strings.HasPrefix(at, root); at = filepath.Dir(at) {
+		c.memory, c.pids = at, at
+		if err = c.try(); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// try makes a cgroup with every limit and removes it.
+func (c *cgroups) try() error {
+	if c.version == 2 {
+		enabled, err := os.ReadFile(filepath.Join(c.memory, "cgroup.subtree_control"))
+		if err != nil {
+			return err
+		}
+		for _, controller := range []string{"memory", "pids"} {
+			if !bytes.Contains(append(enabled, ' '), []byte(controller)) {
+				return fmt.Errorf("%s does not have the %s controller for its children", c.memory, controller)
+			}
+		}
+	}
+	g, err := c.make(spec{memory: DefaultMemory, pids: DefaultPIDs})
+	if err != nil {
+		return err
+	}
+	return g.remove()
+}
+
+// make makes a cgroup with the limits of s.
+func (c *cgroups) make(s spec) (*cgroup, error) {
+	name := c.owner + strconv.FormatInt(c.last.Add(1), 10)
+	g := &cgroup{of: c, dirs: []string{filepath.Join(c.memory, name)}}
+	if c.pids != c.memory {
+		g.dirs = append(g.dirs, filepath.Join(c.pids, name))
+	}
+	for _, dir := range g.dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			g.remove()
+			return nil, err
+		}
+	}
+	if err := g.limit(s); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *cgroup) limit(s spec) error {
+	memory := strconv.FormatInt(s.memory, 10)
+	pids := strconv.Itoa(s.pids + 1) // and the supervisor
+	if g.of.version == 1 {
+		// The limit with swap cannot be below the other, and is not there
+		// where the kernel does not count swap.
+		if err := g.write("memory.limit_in_bytes", memory); err != nil {
+			return err
+		}
+		if err := g.write("memory.memsw.limit_in_bytes", memory); err != nil && !errors.Is(err, fs.ErrNotExist) && swaps() {
+			return err
+		}
+	} else {
+		if err := g.write("memory.max", memory); err != nil {
+			return err
+		}
+		if err := g.write("memory.swap.max", "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return write(filepath.Join(g.dirs[len(g.dirs)-1], "pids.max"), pids)
+}
+
+// swaps reports whether the host has anything to swap to.
+func swaps() bool {
+	var info unix.Sysinfo_t
+	return unix.Sysinfo(&info) != nil || info.Totalswap > 0
+}
+
+func (g *cgroup) write(name, value string) error {
+	return write(filepath.Join(g.dirs[0], name), value)
+}
+
+// write writes to a file that must exist: creating it would hide that the
+// kernel does not know it.
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// add puts a process into g.
+func (g *cgroup) add(pid int) error {
+	for _, dir := range g.dirs {
+		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oomKills is how many processes of g the kernel killed for want of memory.
+func (g *cgroup) oomKills() (int64, bool) {
+	name := "memory.events"
+	if g.of.version == 1 {
+		name = "memory.oom_control"
+	}
+	b, err := os.ReadFile(filepath.Join(g.dirs[0], name))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(b)) {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			count, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64)
+			return count, err == nil
+		}
+	}
+	return 0, false
+}
+
+// remove removes g once its processes are gone.
+func (g *cgroup) remove() error {
+	var errs []error
+	for _, dir := range g.dirs {
+		errs = append(errs, removeDir(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeDir(dir string) error {
+	wait := time.Millisecond
+	for deadline := time.Now().Add(2 * time.Second); ; wait = min(2*wait, 50*time.Millisecond) {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+		}
+		time.Sleep(wait)
+	}
+}
+
+// ownerPrefix is what the names of all our cgroups begin with; the process that
+// made one follows, as its number and the time it was started.
+const ownerPrefix = "fnloop."
+
+// reap removes cgroups whose makers are gone. Their processes died with them.
+func (c *cgroups) reap() {
+	for _, dir := range []string{c.memory, c.pids} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			rest, ours := strings.CutPrefix(e.Name(), ownerPrefix)
+			f := strings.Split(rest, ".")
+			if !ours || len(f) != 3 {
+				continue
+			}
+			pid, err := strconv.Atoi(f[0])
+			if err != nil {
+				continue
+			}
+			if start, err := startTime(pid); errors.Is(err, fs.ErrNotExist) || err == nil && strconv.FormatInt(start, 10) != f[1] {
+				unix.Rmdir(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+}
+
+// startTime is when a process was started, in the kernel's ticks. With its
+// number it names a process for good.
+func startTime(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in parentheses, may hold anything.
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
+	}
+	return strconv.ParseInt(f[19], 10, 64)
+}

@@ -1,0 +1,352 @@
+package bubblewrap
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/seccomp"
+	"github.com/fnloop/fnloop/internal/supervisor"
+)
+
+// nobody is who programs are, inside and, where the host program may choose,
+// outside as well.
+const nobody = 65534
+
+// A host is what was found out about the machine, once.
+type host struct {
+	bwrap         string
+	disableUserns bool // bwrap can
+	python        string
+	binds         []string // directories of the interpreter outside /usr
+	local         bool     // the interpreter is in /usr/local
+	setUser       bool     // become nobody before bwrap starts
+	cgroups       *cgroups // nil where none can be made
+	protection    Protection
+
+	files [numFiles]*os.File // for bwrap to read
+
+	packages sync.Once
+	found    []string
+}
+
+// What bwrap reads from descriptors.
+const (
+	fileFilter = iota
+	fileSupervisor
+	filePasswd
+	fileGroup
+	fileNsswitch
+	numFiles
+)
+
+// findHost finds out whether and how programs can be isolated, and runs one.
+func (r *Runner) findHost(ctx context.Context) (h *host, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*bootTime)
+	defer cancel()
+	h = new(host)
+	defer func() {
+		if err != nil {
+			h.close()
+			h = nil
+		}
+	}()
+	if err := h.findBwrap(ctx, r.Path); err != nil {
+		return nil, err
+	}
+	if err := h.findPython(ctx, r.Python); err != nil {
+		return nil, err
+	}
+	if err := h.makeFiles(); err != nil {
+		return nil, err
+	}
+	h.cgroups, err = findCgroups(r.Cgroup)
+	if err != nil {
+		if r.Cgroup != "" || r.RequireLimits {
+			return nil, &Error{Missing: "cgroup to limit memory and processes with", Err: err,
+				Advice: "name a delegated one with the Cgroup field, such as that of a systemd unit with Delegate=yes"}
+		}
+		h.protection.Missing = append(h.protection.Missing,
+			fmt.Sprintf("memory and processes are bounded by RLIMIT_DATA and RLIMIT_NPROC only, as no cgroup can be made: %v", err))
+	} else {
+		h.protection.Cgroup = h.cgroups.version
+		h.cgroups.reap()
+	}
+	// A sandbox of root's is root's own user outside: with every file in it
+	// readable that only root can read. Where it can be nobody's it is.
+	h.setUser = os.Geteuid() == 0
+	err = r.probe(ctx, h)
+	if err != nil && h.setUser && ctx.Err() == nil {
+		h.setUser = false
+		if r.probe(ctx, h) == nil {
+			h.protection.Missing = append(h.protection.Missing,
+				fmt.Sprintf("programs are root for the kernel outside, as they cannot be user %d: %v", nobody, err))
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.protection.UID = os.Geteuid()
+	if h.setUser {
+		h.protection.UID = nobody
+	}
+	return h, nil
+}
+
+// probe runs a program with all that programs are run with.
+func (r *Runner) probe(ctx context.Context, h *host) error {
+	limits := r.limits(fnloop.Limits{})
+	res, err := r.run(ctx, h, fnloop.Program{Source: "print('ok')\n"}, limits, time.Now())
+	if err != nil {
+		return err
+	}
+	if res.Stdout != "ok\n" || res.End != fnloop.EndExit {
+		return &Error{Missing: "working interpreter in the sandbox", Err: fmt.Errorf("a first program ended by %q and printed %q, %q", res.End, res.Stdout, res.Stderr)}
+	}
+	return nil
+}
+
+func (h *host) findBwrap(ctx context.Context, path string) error {
+	if path == "" {
+		path = "bwrap"
+	}
+	path, err := exec.LookPath(path)
+	if err != nil {
+		return &Error{Missing: "bubblewrap", Err: err, Advice: "install it: apt install bubblewrap, dnf install bubblewrap, apk add bubblewrap"}
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return &Error{Missing: "working bubblewrap", Err: fmt.Errorf("%s --version: %w", path, err)}
+	}
+	version := strings.TrimPrefix(strings.TrimSpace(string(out)), "bubblewrap ")
+	if !atLeast(version, 0, 7) {
+		return &Error{Missing: "bubblewrap 0.7 or later", Err: fmt.Errorf("%s is version %s", path, version), Advice: "only later ones can bound the size of /tmp"}
+	}
+	h.bwrap = path
+	h.protection.Version = version
+	info, err := os.Stat(path)
+	if err != nil {
+		return &Error{Missing: "bubblewrap", Err: err}
+	}
+	h.disableUserns = atLeast(version, 0, 8) && info.Mode()&os.ModeSetuid == 0
+	if !h.disableUserns {
+		h.protection.NestedUserNamespaces = true
+		h.protection.Missing = append(h.protection.Missing, "only the seccomp filter keeps programs from making user namespaces")
+	}
+	return nil
+}
+
+// atLeast compares the first two numbers of a version.
+func atLeast(version string, major, minor int) bool {
+	a, rest, _ := strings.Cut(version, ".")
+	b, _, _ := strings.Cut(rest, ".")
+	x, errX := strconv.Atoi(a)
+	y, errY := strconv.Atoi(b)
+	return errX == nil && errY == nil && (x > major || x == major && y >= minor)
+}
+
+// findPython asks the interpreter itself where its files are: the name that
+// it was found by may be a link or a wrapper.
+func (h *host) findPython(ctx context.Context, python string) error {
+	const system = "/usr/bin/python3"
+	if python == "" {
+		python = "python3"
+		if _, err := os.Stat(system); err == nil {
+			python = system
+		}
+	}
+	path, err := exec.LookPath(python)
+	if err != nil {
+		return &Error{Missing: "Python", Err: err, Advice: "install python3, or name an interpreter with the Python field"}
+	}
+	const ask = "import sys; print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, '%d.%d.%d' % sys.version_info[:3], sep='\\n')"
+	cmd := exec.CommandContext(ctx, path, "-I", "-c", ask)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil || len(lines) != 6 {
+		return &Error{Missing: "working Python", Err: fmt.Errorf("%s printed %q: %w", path, out, err)}
+	}
+	version := lines[5]
+	if !atLeast(version, 3, 8) {
+		return &Error{Missing: "Python 3.8 or later", Err: fmt.Errorf("%s is version %s", path, version)}
+	}
+	h.python = lines[0]
+	if python == system {
+		h.python = system
+	}
+	h.protection.Python, h.protection.PythonVersion = h.python, version
+	roots := lines[1:5]
+	if real, err := filepath.EvalSymlinks(h.python); err == nil {
+		roots = append(roots, filepath.Dir(filepath.Dir(real)))
+	}
+	for _, dir := range roots {
+		switch {
+		case dir == "/usr/local" || strings.HasPrefix(dir, "/usr/local/"):
+			h.local = true
+		case dir == "/usr" || strings.HasPrefix(dir, "/usr/"):
+		case dir == "/" || !filepath.IsAbs(dir):
+			return &Error{Missing: "Python with a folder of its own", Err: fmt.Errorf("%s has the prefix %s", path, dir)}
+		case !slices.Contains(h.binds, dir):
+			h.binds = append(h.binds, dir)
+		}
+	}
+	return nil
+}
+
+// makeFiles makes the files that exist in no folder of the host.
+func (h *host) makeFiles() error {
+	filter, err := seccomp.Program(runtime.GOARCH)
+	if err != nil {
+		return &Error{Missing: "seccomp policy", Err: err}
+	}
+	for i, content := range [numFiles][]byte{
+		fileFilter:     filter,
+		fileSupervisor: []byte(supervisor.Source),
+		filePasswd:     []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n"),
+		fileGroup:      []byte("root:x:0:\nnogroup:x:65534:\n"),
+		fileNsswitch:   []byte("passwd: files\ngroup: files\nhosts: files dns\n"),
+	} {
+		fd, err := unix.MemfdCreate("fnloop", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			return fmt.Errorf("bubblewrap: memfd_create: %w", err)
+		}
+		h.files[i] = os.NewFile(uintptr(fd), "memfd")
+		if _, err := h.files[i].Write(content); err != nil {
+			return fmt.Errorf("bubblewrap: memfd: %w", err)
+		}
+		const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+			return fmt.Errorf("bubblewrap: memfd: %w", err)
+		}
+	}
+	return nil
+}
+
+// open opens a file of h.files anew, so that it has an offset of its own.
+func (h *host) open(i int) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", h.files[i].Fd()))
+}
+
+func (h *host) close() error {
+	var errs []error
+	for _, f := range h.files {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// etc are the files and folders of /etc without which parts of a distribution's
+// Python packages do not work. None is secret anywhere.
+var etc = []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "mime.types", "matplotlibrc"}
+
+// masked are the files of /proc that tell about the machine and not about the
+// sandbox.
+var masked = []string{"cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "keys", "key-users", "kmsg", "sched_debug", "timer_list"}
+
+// args are bwrap's, for a sandbox to s. Its files are descriptors from 3 on, in
+// the order of h.files, then the one for what bwrap tells.
+func (h *host) args(s spec) []string {
+	fd := func(i int) string { return strconv.Itoa(3 + i) }
+	size := strconv.FormatInt(s.tmp, 10)
+	a := []string{
+		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
+		"--hostname", "sandbox",
+	}
+	if h.disableUserns {
+		a = append(a, "--disable-userns")
+	}
+	a = append(a,
+		"--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1",
+		"--seccomp", fd(fileFilter), "--info-fd", fd(numFiles), "--clearenv")
+	for _, kv := range supervisor.Env("/usr/local/bin:/usr/bin:/bin") {
+		key, value, _ := strings.Cut(kv, "=")
+		a = append(a, "--setenv", key, value)
+	}
+	a = append(a, "--setenv", "PYTHONPATH", supervisor.Dir)
+	// What other software keeps under /usr/local is nobody's business.
+	a = append(a, "--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/src")
+	if !h.local {
+		a = append(a, "--tmpfs", "/usr/local")
+	}
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if target, err := os.Readlink(dir); err == nil {
+			a = append(a, "--symlink", target, dir)
+		} else {
+			a = append(a, "--ro-bind-try", dir, dir)
+		}
+	}
+	for _, dir := range h.binds {
+		a = append(a, "--ro-bind", dir, dir)
+	}
+	for _, name := range etc {
+		a = append(a, "--ro-bind-try", "/etc/"+name, "/etc/"+name)
+	}
+	a = append(a,
+		"--perms", "0444", "--file", fd(fileSupervisor), supervisor.Dir+"/sitecustomize.py",
+		"--perms", "0444", "--file", fd(filePasswd), "/etc/passwd",
+		"--perms", "0444", "--file", fd(fileGroup), "/etc/group",
+		"--perms", "0444", "--file", fd(fileNsswitch), "/etc/nsswitch.conf",
+		"--proc", "/proc", "--dev", "/dev")
+	for _, name := range masked {
+		if _, err := os.Stat("/proc/" + name); err == nil {
+			a = append(a, "--ro-bind", "/dev/null", "/proc/"+name) // on a mount without devices
+		}
+	}
+	a = append(a,
+		"--size", size, "--perms", "1777", "--tmpfs", "/dev/shm",
+		"--size", size, "--perms", "1777", "--tmpfs", "/tmp")
+	if !h.local {
+		a = append(a, "--remount-ro", "/usr/local")
+	}
+	return append(a, "--remount-ro", "/usr/src", "--remount-ro", "/dev", "--remount-ro", "/",
+		"--chdir", "/tmp", "--", h.python, supervisor.Main)
+}
+
+// diagnose makes an Error of what bwrap said when it could not make a sandbox.
+func diagnose(stderr []byte, err error) error {
+	said := string(bytes.TrimSpace(stderr))
+	if said == "" {
+		return fmt.Errorf("bubblewrap: the sandbox ended before it was ready: %w", err)
+	}
+	e := &Error{Missing: "sandbox", Err: errors.New(said)}
+	has := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(said, p) })
+	}
+	switch {
+	case has("setting up uid map", "RTM_NEWADDR", "uid_map"):
+		e.Missing = "permission to use user namespaces"
+		e.Advice = "on Ubuntu, AppArmor reserves them: install a profile that grants userns to " +
+			"bwrap, or set kernel.apparmor_restrict_unprivileged_userns=0"
+	case has("Creating new namespace failed", "No permissions to create new namespace", "unshare user ns"):
+		e.Missing = "permission to make namespaces"
+		e.Advice = "within a container, its seccomp profile must allow unshare and clone; on the host, " +
+			"set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0"
+	case has("mount proc"):
+		e.Missing = "permission to mount /proc"
+		e.Advice = "within a container, /proc must not be masked: --security-opt systempaths=unconfined"
+	case has("setting up namespaces nested", "max_user_namespaces", "No space left on device"):
+		e.Missing = "room for user namespaces"
+		e.Advice = "raise user.max_user_namespaces"
+	}
+	return e
+}

@@ -1,0 +1,148 @@
+// Package bubblewrap runs programs in sandboxes that bubblewrap makes from the
+// kernel's namespaces, without a daemon and without privileges.
+//
+// A program finds a read-only root with the system's libraries and a Python
+// interpreter, a small writable /tmp and /dev/shm, and an environment of a
+// dozen fixed variables. It finds no network but a loopback interface of its
+// own, no file of the host outside the interpreter's, no process but its own,
+// no capability, no way to a new user namespace, and a seccomp filter in front
+// of what is left of the kernel. Everything it started dies with it.
+//
+// Linux only; it needs bubblewrap 0.7 or later and Python 3.8 or later.
+package bubblewrap
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fnloop/fnloop"
+)
+
+// The limits of a [Runner] whose fields are zero.
+const (
+	DefaultTime   = 10 * time.Second
+	DefaultMemory = 512 << 20
+	DefaultPIDs   = 128
+	DefaultTmp    = 64 << 20
+)
+
+// MinMemory is the smallest memory limit that an interpreter starts in, in
+// bytes.
+const MinMemory = 32 << 20
+
+// A Runner runs programs with bubblewrap. Its zero value is ready to use, and
+// safe for concurrent use once its fields are set. The first call finds out
+// whether the host can isolate programs at all, by running one; where it cannot,
+// every call fails with an [*Error] that says what is missing.
+type Runner struct {
+	// Path is the bwrap program. Empty means the one on PATH.
+	Path string
+	// Python is the interpreter, such as that of a virtual environment. Programs
+	// can read all that is under its prefix. Empty means /usr/bin/python3, or
+	// the python3 on PATH where there is no such file.
+	Python string
+	// Time and Memory are the limits of programs that bring none: zero means
+	// DefaultTime and DefaultMemory (bytes, for all processes together).
+	Time   time.Duration
+	Memory int64
+	// PIDs is how many processes and threads a program may have at once. Zero
+	// means DefaultPIDs.
+	PIDs int
+	// Tmp is the size of /tmp, and of /dev/shm, in bytes. Zero means DefaultTmp.
+	// Both count as memory; under a memory limit less than four times as large
+	// they shrink to a quarter of it.
+	Tmp int64
+	// Cgroup is the directory of a cgroup (version 2) that was delegated to this
+	// process and has the memory and pids controllers enabled for its children.
+	// Empty means to look for one from the process's own cgroup upwards.
+	Cgroup string
+	// RequireLimits refuses to run where the host lets no cgroup be made, so
+	// that memory and processes can be bounded for each process of a program
+	// only and not for all together. Otherwise [Runner.Protection] tells.
+	RequireLimits bool
+	// Logger gets a warning for whatever could not be removed after a run. Nil
+	// discards it.
+	Logger *slog.Logger
+
+	mu     sync.Mutex
+	host   *host // nil until the first call
+	closed bool
+	runs   sync.WaitGroup
+}
+
+// A Protection says what bounds the programs of a [Runner] on its host.
+type Protection struct {
+	// Version is bubblewrap's.
+	Version string
+	// Python is the interpreter's path, PythonVersion such as "3.12.4".
+	Python, PythonVersion string
+	// UID is the user that the programs are for the kernel outside.
+	UID int
+	// Cgroup is 1 or 2, the version that limits memory and processes, or zero
+	// where the host lets none be made.
+	Cgroup int
+	// NestedUserNamespaces reports whether only the seccomp filter keeps
+	// programs from making user namespaces of their own.
+	NestedUserNamespaces bool
+	// Missing has a sentence for each thing that is weaker here than elsewhere.
+	Missing []string
+}
+
+// An Error says why no program can be run on this host. No part of any program
+// was run.
+type Error struct {
+	// Missing is what is not there or not allowed, such as "bubblewrap" or
+	// "unprivileged user namespaces".
+	Missing string
+	// Advice says how to mend it.
+	Advice string
+	// Err is what was met.
+	Err error
+}
+
+func (e *Error) Error() string {
+	s := "bubblewrap: cannot isolate programs here: no " + e.Missing
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Advice != "" {
+		s += " (" + e.Advice + ")"
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// limits are those of p with the defaults filled in.
+func (r *Runner) limits(l fnloop.Limits) fnloop.Limits {
+	if l.Time == 0 {
+		l.Time = r.Time
+	}
+	if l.Time == 0 {
+		l.Time = DefaultTime
+	}
+	if l.Memory == 0 {
+		l.Memory = r.Memory
+	}
+	if l.Memory == 0 {
+		l.Memory = DefaultMemory
+	}
+	return l
+}
+
+func (r *Runner) pids() int {
+	if r.PIDs > 0 {
+		return r.PIDs
+	}
+	return DefaultPIDs
+}
+
+// tmp is the size of each of the two writable directories.
+func (r *Runner) tmp(memory int64) int64 {
+	size := r.Tmp
+	if size == 0 {
+		size = DefaultTmp
+	}
+	return min(size, memory/4)
+}

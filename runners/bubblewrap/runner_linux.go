@@ -1,0 +1,205 @@
+package bubblewrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/supervisor"
+)
+
+// bootTime is how long a sandbox may take until its interpreter is ready.
+const bootTime = 20 * time.Second
+
+var errClosed = errors.New("bubblewrap: the runner is closed")
+
+// Run implements [fnloop.Runner]. Beside the errors named there it returns an
+// [*Error] where the host cannot isolate programs.
+func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
+	limits := r.limits(p.Limits)
+	if err := check(p, limits); err != nil {
+		return fnloop.Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return fnloop.Result{}, err
+	}
+	begin := time.Now()
+	h, err := r.enter(ctx)
+	if err != nil {
+		return fnloop.Result{}, err
+	}
+	defer r.runs.Done()
+	return r.run(ctx, h, p, limits, begin)
+}
+
+// check reports whether p can be run within limits.
+func check(p fnloop.Program, limits fnloop.Limits) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	if limits.Memory < MinMemory {
+		return &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		if total := int64(info.Totalram) * int64(info.Unit); limits.Memory > total {
+			return &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are more than the %d that the host has", limits.Memory, total)}
+		}
+	}
+	return nil
+}
+
+// enter counts a run in and gives what is known of the host. The caller must
+// call r.runs.Done when it has no error.
+func (r *Runner) enter(ctx context.Context) (*host, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errClosed
+	}
+	if r.host == nil {
+		h, err := r.findHost(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.host = h
+	}
+	r.runs.Add(1)
+	return r.host, nil
+}
+
+func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+	s, err := h.start(ctx, r.spec(limits.Memory))
+	if err != nil {
+		return fnloop.Result{}, err
+	}
+	defer r.remove(s)
+	startup := time.Since(begin)
+	res, err := s.conn.Run(ctx, p, limits, h.rlimits(s.spec))
+	res.Startup = startup
+	if err != nil && ctx.Err() == nil {
+		err = s.explain(err)
+	}
+	return res, err
+}
+
+func (r *Runner) remove(s *sandbox) {
+	if err := s.remove(); err != nil && r.Logger != nil {
+		r.Logger.LogAttrs(context.Background(), slog.LevelWarn, "a sandbox was not removed", slog.Any("err", err))
+	}
+}
+
+// Probe reports whether programs can be isolated on this host, as an [*Error]
+// or nil, by running one where that has not been done yet.
+func (r *Runner) Probe(ctx context.Context) error {
+	if _, err := r.enter(ctx); err != nil {
+		return err
+	}
+	r.runs.Done()
+	return nil
+}
+
+// Protection says what bounds programs on this host. Its error is that of
+// [Runner.Probe].
+func (r *Runner) Protection(ctx context.Context) (Protection, error) {
+	h, err := r.enter(ctx)
+	if err != nil {
+		return Protection{}, err
+	}
+	defer r.runs.Done()
+	return h.protection, nil
+}
+
+// Lacks names what programs of this runner cannot be held to on this host.
+// [github.com/fnloop/fnloop/runners/runnertest] skips its cases for it.
+func (r *Runner) Lacks() map[string]string {
+	ctx, cancel := context.WithTimeout(context.Background(), bootTime)
+	defer cancel()
+	lacks := make(map[string]string)
+	if p, err := r.Protection(ctx); err == nil && p.Cgroup == 0 {
+		for _, what := range []string{"memory", "pids", "oom"} {
+			lacks[what] = "the host lets no cgroup be made"
+		}
+	}
+	return lacks
+}
+
+// notable are the packages that are worth telling a model about.
+var notable = []string{
+	"numpy", "scipy", "pandas", "matplotlib", "sympy", "sklearn", "statsmodels", "networkx",
+	"PIL", "cv2", "requests", "bs4", "lxml", "yaml", "openpyxl", "mpmath", "polars", "pyarrow",
+}
+
+// Environment implements [fnloop.Describer]. It is the zero Environment where
+// programs cannot be run.
+func (r *Runner) Environment() fnloop.Environment {
+	ctx, cancel := context.WithTimeout(context.Background(), bootTime)
+	defer cancel()
+	h, err := r.enter(ctx)
+	if err != nil {
+		return fnloop.Environment{}
+	}
+	defer r.runs.Done()
+	limits := r.limits(fnloop.Limits{})
+	env := fnloop.Environment{
+		Python:   h.protection.PythonVersion,
+		Writable: fmt.Sprintf("/tmp (%d MiB)", r.tmp(limits.Memory)>>20),
+		Limits:   limits,
+	}
+	h.packages.Do(func() {
+		source := "import importlib.util as u\nfor m in '" + strings.Join(notable, " ") + "'.split():\n if u.find_spec(m): print(m)\n"
+		if res, err := r.run(ctx, h, fnloop.Program{Source: source}, limits, time.Now()); err == nil {
+			h.found = strings.Fields(res.Stdout)
+		}
+	})
+	env.Packages = h.found
+	return env
+}
+
+// Close waits for the calls that are running and frees what the runner holds.
+// Calls after it fail.
+func (r *Runner) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	h := r.host
+	r.host = nil
+	r.mu.Unlock()
+	r.runs.Wait()
+	if h == nil {
+		return nil
+	}
+	return h.close()
+}
+
+// spec is what a sandbox is made to.
+type spec struct {
+	memory int64
+	tmp    int64
+	pids   int
+}
+
+func (r *Runner) spec(memory int64) spec {
+	return spec{memory: memory, tmp: r.tmp(memory), pids: r.pids()}
+}
+
+// rlimits are set for the program inside. They are what there is of limits
+// where there is no cgroup, and bound a single process everywhere.
+func (h *host) rlimits(s spec) supervisor.Rlimits {
+	l := supervisor.Rlimits{
+		"core":   0,
+		"fsize":  s.tmp,
+		"nofile": 256,
+		"stack":  8 << 20,
+	}
+	if h.cgroups == nil {
+		l["data"] = s.memory
+		l["nproc"] = int64(s.pids)
+	}
+	return l
+}

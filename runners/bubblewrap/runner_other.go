@@ -1,0 +1,40 @@
+//go:build !linux
+
+package bubblewrap
+
+import (
+	"context"
+	"errors"
+	"runtime"
+
+	"github.com/fnloop/fnloop"
+)
+
+type host struct{}
+
+func (r *Runner) unsupported() error {
+	return &Error{
+		Missing: "Linux",
+		Err:     errors.ErrUnsupported,
+		Advice:  "bubblewrap needs the Linux kernel, and this is " + runtime.GOOS + "; use the Docker runner",
+	}
+}
+
+// Run implements [fnloop.Runner]. It fails everywhere but on Linux.
+func (r *Runner) Run(context.Context, fnloop.Program) (fnloop.Result, error) {
+	return fnloop.Result{}, r.unsupported()
+}
+
+// Probe reports whether programs can be isolated on this host.
+func (r *Runner) Probe(context.Context) error { return r.unsupported() }
+
+// Protection says what bounds programs on this host.
+func (r *Runner) Protection(context.Context) (Protection, error) {
+	return Protection{}, r.unsupported()
+}
+
+// Environment implements [fnloop.Describer].
+func (r *Runner) Environment() fnloop.Environment { return fnloop.Environment{} }
+
+// Close does nothing.
+func (r *Runner) Close() error { return nil }

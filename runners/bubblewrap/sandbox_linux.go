@@ -1,0 +1,273 @@
+package bubblewrap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fnloop/fnloop/internal/supervisor"
+)
+
+// A sandbox is one bwrap with a supervisor in it that waits for a program.
+type sandbox struct {
+	spec spec
+	conn *supervisor.Conn
+
+	cmd    *exec.Cmd
+	in     *os.File // to the supervisor
+	out    *os.File // from it
+	stderr bounded
+	exited chan struct{} // bwrap was waited for
+	quiet  chan struct{} // stderr is complete
+
+	mu     sync.Mutex
+	init   int // pidfd of the first process inside, or -1
+	killed bool
+
+	cgroup *cgroup // nil where there is none
+}
+
+// start makes a sandbox and waits until it is ready.
+func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
+	s = &sandbox{spec: sp, init: -1, exited: make(chan struct{}), quiet: make(chan struct{})}
+	if h.cgroups != nil {
+		if s.cgroup, err = h.cgroups.make(sp); err != nil {
+			return nil, fmt.Errorf("bubblewrap: %w", err)
+		}
+	}
+	info, err := s.spawn(h)
+	if err != nil {
+		if s.cgroup != nil {
+			s.cgroup.remove()
+		}
+		return nil, fmt.Errorf("bubblewrap: %w", err)
+	}
+	defer info.Close()
+
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		info.SetReadDeadline(time.Now())
+		s.Kill()
+	})
+	defer stop()
+	err = s.boot(info)
+	if err == nil {
+		return s, nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else {
+		err = s.explain(err)
+	}
+	return nil, errors.Join(err, s.remove())
+}
+
+// spawn starts bwrap and gives the pipe on which it tells the process that it
+// started inside.
+func (s *sandbox) spawn(h *host) (info *os.File, err error) {
+	var theirs, ours []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil {
+			for _, f := range ours {
+				f.Close()
+			}
+		}
+	}()
+	pipe := func() (r, w *os.File) {
+		if err == nil {
+			r, w, err = os.Pipe()
+		}
+		return r, w
+	}
+	inR, inW := pipe()
+	outR, outW := pipe()
+	errR, errW := pipe()
+	infoR, infoW := pipe()
+	for _, f := range []*os.File{inR, outW, errW, infoW} {
+		if f != nil {
+			theirs = append(theirs, f)
+		}
+	}
+	for _, f := range []*os.File{inW, outR, errR, infoR} {
+		if f != nil {
+			ours = append(ours, f)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(h.bwrap, h.args(s.spec)...)
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if h.setUser {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{}}
+	}
+	for i := range h.files {
+		f, err := h.open(i)
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, f)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, infoW)
+
+	// The kernel sends the death signal when the thread that started a process
+	// ends, not the process: this one stays until bwrap is gone.
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		cmd.Wait() // the status says nothing that the supervisor does not
+		close(s.exited)
+	}()
+	if err = <-started; err != nil {
+		return nil, err
+	}
+	s.cmd, s.in, s.out = cmd, inW, outR
+	go func() {
+		defer close(s.quiet)
+		io.Copy(&s.stderr, errR)
+		errR.Close()
+	}()
+	return infoR, nil
+}
+
+// boot waits for the first process inside, puts it under the limits, and then
+// waits until it is ready. No program runs before.
+func (s *sandbox) boot(info *os.File) error {
+	var told struct {
+		PID int `json:"child-pid"`
+	}
+	if err := json.NewDecoder(info).Decode(&told); err != nil {
+		return fmt.Errorf("bwrap told no process: %w", err)
+	}
+	// The process cannot have been replaced by another of that number: bwrap
+	// is its parent, and ends right after it has waited for it.
+	fd, err := unix.PidfdOpen(told.PID, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd_open: %w", err)
+	}
+	s.mu.Lock()
+	s.init = fd
+	killed := s.killed
+	s.mu.Unlock()
+	if killed {
+		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+	if s.cgroup != nil {
+		if err := s.cgroup.add(told.PID); err != nil {
+			return err
+		}
+	}
+	s.conn, err = supervisor.Connect(s)
+	return err
+}
+
+// explain adds to err what bwrap or the interpreter said on its standard error
+// before it ended.
+func (s *sandbox) explain(err error) error {
+	s.Kill()
+	select {
+	case <-s.quiet:
+	case <-time.After(time.Second):
+	}
+	if said := s.stderr.bytes(); len(said) > 0 {
+		return diagnose(said, err)
+	}
+	return fmt.Errorf("bubblewrap: %w", err)
+}
+
+// Write writes to the supervisor.
+func (s *sandbox) Write(p []byte) (int, error) { return s.in.Write(p) }
+
+// Read reads from the supervisor.
+func (s *sandbox) Read(p []byte) (int, error) { return s.out.Read(p) }
+
+// Kill ends every process in the sandbox: they all end with the first, and
+// nothing that happens inside can hold that up.
+func (s *sandbox) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killed = true
+	if s.init >= 0 {
+		unix.PidfdSendSignal(s.init, unix.SIGKILL, nil, 0)
+		return
+	}
+	s.cmd.Process.Kill()
+}
+
+// OOMKills implements [supervisor.Sandbox].
+func (s *sandbox) OOMKills() (int64, bool) {
+	if s.cgroup == nil {
+		return 0, false
+	}
+	return s.cgroup.oomKills()
+}
+
+// remove kills what is left in the sandbox and waits until nothing is.
+func (s *sandbox) remove() error {
+	s.Kill()
+	s.in.Close()
+	var err error
+	select {
+	case <-s.exited:
+	case <-time.After(5 * time.Second):
+		// It waits for a process that the kernel does not let go of.
+		s.cmd.Process.Kill()
+		err = errors.New("bubblewrap: the sandbox outlived its kill by 5s")
+	}
+	s.out.Close()
+	s.mu.Lock()
+	if s.init >= 0 {
+		unix.Close(s.init)
+		s.init = -1
+	}
+	s.mu.Unlock()
+	if s.cgroup != nil {
+		err = errors.Join(err, s.cgroup.remove())
+	}
+	return err
+}
+
+// A bounded keeps the first bytes that are written to it.
+type bounded struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := 4096 - len(b.buf); n > 0 {
+		b.buf = append(b.buf, p[:min(n, len(p))]...)
+	}
+	return len(p), nil
+}
+
+func (b *bounded) bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf
+}
