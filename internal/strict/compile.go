@@ -1,0 +1,175 @@
+package strict
+
+import (
+	"regexp"
+	"strconv"
+)
+
+// A node is a schema in the form in which arguments are held against it.
+type node struct {
+	kinds    kinds // what is allowed; of an anyOf, what any branch allows
+	anyOf    []*node
+	props    []prop
+	byName   map[string]int
+	items    *node
+	minItems int
+	maxItems int // negative for any number
+	enum     []*value
+	texts    map[string]bool // the strings of enum
+	pattern  *regexp.Regexp
+	format   *format
+	bounds   []numberBound
+}
+
+// A prop is one property of an object.
+type prop struct {
+	name string
+	node *node
+}
+
+// A numberBound is one keyword that bounds a number.
+type numberBound struct {
+	keyword string
+	literal string
+	limit   decimal
+}
+
+// allows reports whether the number d keeps to the bound.
+func (b *numberBound) allows(d decimal) bool {
+	switch b.keyword {
+	case "minimum":
+		return d.compare(b.limit) >= 0
+	case "maximum":
+		return d.compare(b.limit) <= 0
+	case "exclusiveMinimum":
+		return d.compare(b.limit) > 0
+	case "exclusiveMaximum":
+		return d.compare(b.limit) < 0
+	}
+	return d.multipleOf(b.limit)
+}
+
+// numberKeywords are the keywords that bound a number.
+var numberKeywords = [...]string{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"}
+
+// A compiler turns a schema that a checker has passed into nodes.
+type compiler struct {
+	checker *checker
+	nodes   map[*value]*node
+	unions  []*node
+}
+
+func newCompiler(c *checker) *compiler {
+	return &compiler{checker: c, nodes: map[*value]*node{}}
+}
+
+// compile returns the node of the root.
+func (c *compiler) compile() *node {
+	root := c.node(c.checker.root)
+	flat := make([][]*node, len(c.unions))
+	for i, u := range c.unions {
+		flat[i] = leaves(nil, u, map[*node]bool{})
+	}
+	for i, u := range c.unions {
+		u.anyOf = flat[i]
+		for _, leaf := range flat[i] {
+			u.kinds |= leaf.kinds
+		}
+	}
+	return root
+}
+
+// leaves appends the branches of an anyOf to list, and those of a branch that
+// is an anyOf itself in its place: it may lead back to the first.
+func leaves(list []*node, n *node, seen map[*node]bool) []*node {
+	if seen[n] {
+		return list
+	}
+	seen[n] = true
+	if n.anyOf == nil {
+		return append(list, n)
+	}
+	for _, b := range n.anyOf {
+		list = leaves(list, b, seen)
+	}
+	return list
+}
+
+func (c *compiler) node(v *value) *node {
+	v = c.checker.follow(v)
+	if n := c.nodes[v]; n != nil {
+		return n
+	}
+	n := &node{maxItems: -1}
+	c.nodes[v] = n
+	if branches := v.get("anyOf"); branches != nil {
+		c.unions = append(c.unions, n)
+		n.anyOf = make([]*node, len(branches.elems))
+		for i, b := range branches.elems {
+			n.anyOf[i] = c.node(b)
+		}
+		return n
+	}
+	n.kinds = nodeKinds(v)
+	if allowsNull(v) {
+		n.kinds |= null
+	}
+	if props := v.get("properties"); props != nil {
+		n.props = make([]prop, len(props.members))
+		n.byName = make(map[string]int, len(props.members))
+		for i, p := range props.members {
+			n.props[i] = prop{p.name, c.node(p.value)}
+			n.byName[p.name] = i
+		}
+	}
+	if items := v.get("items"); items != nil {
+		n.items = c.node(items)
+	}
+	n.constrain(v)
+	return n
+}
+
+// constrain takes over the keywords that bound a value.
+func (n *node) constrain(v *value) {
+	if m := v.get("minItems"); m != nil {
+		n.minItems, _ = strconv.Atoi(m.text)
+	}
+	if m := v.get("maxItems"); m != nil {
+		n.maxItems, _ = strconv.Atoi(m.text)
+	}
+	if e := v.get("enum"); e != nil {
+		n.enum = e.elems
+	}
+	if k := v.get("const"); k != nil && (n.enum == nil || containsEqual(n.enum, k)) {
+		n.enum = []*value{k}
+	}
+	for _, x := range n.enum {
+		if x.kind == text {
+			if n.texts == nil {
+				n.texts = make(map[string]bool, len(n.enum))
+			}
+			n.texts[x.text] = true
+		}
+	}
+	if p := v.get("pattern"); p != nil {
+		n.pattern, _ = compilePattern(p.text)
+	}
+	n.format = formats[v.str("format")]
+	for _, keyword := range numberKeywords {
+		if m := v.get(keyword); m != nil {
+			n.bounds = append(n.bounds, numberBound{keyword, m.text, parseDecimal(m.text)})
+		}
+	}
+}
+
+// find returns the index of the property called name, or -1. It looks at next
+// first, since models write properties in the order of the schema.
+func (n *node) find(name []byte, next int) int {
+	if next < len(n.props) && n.props[next].name == string(name) {
+		return next
+	}
+	if i, ok := n.byName[string(name)]; ok {
+		return i
+	}
+	return -1
+}

@@ -1,0 +1,394 @@
+package strict
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// A constrainer applies the tag of a field to the schema of its type.
+type constrainer struct {
+	node   *value
+	typ    reflect.Type // without pointers
+	quoted bool         // json:",string"
+}
+
+func (c *constrainer) apply(t *tag) error {
+	for _, k := range t.constraints {
+		if err := c.constrain(k); err != nil {
+			return err
+		}
+	}
+	if len(t.constraints) > 0 {
+		if err := c.consistent(); err != nil {
+			return err
+		}
+	}
+	notes, err := c.notes(t)
+	if err != nil {
+		return err
+	}
+	c.describe(t, notes)
+	return nil
+}
+
+// target returns the schema that a keyword of the tag is about: the elements
+// of a slice for all but its length, as the jsonschema package has it.
+func (c *constrainer) target(keyword string) (*value, reflect.Type, error) {
+	v, t := c.node, c.typ
+	if v.str("type") == "array" && keywords[keyword]&array == 0 {
+		v = v.get("items")
+		if k := t.Kind(); k == reflect.Slice || k == reflect.Array {
+			t = t.Elem()
+		}
+		for n := 0; t.Kind() == reflect.Pointer && n < 100; n++ {
+			t = t.Elem()
+		}
+	}
+	k := nodeKinds(v)
+	if isBase64(t) && k == text {
+		return nil, nil, fmt.Errorf("%s does not apply to bytes in base64", keyword)
+	}
+	on, known := keywords[keyword]
+	if !known {
+		on = scalar // default, example
+	}
+	if k&on == 0 {
+		return nil, nil, fmt.Errorf("%s does not apply to %s", keyword, describeNode(v))
+	}
+	return v, t, nil
+}
+
+// nodeKinds returns the types of a node that has some, without null.
+func nodeKinds(v *value) kinds {
+	t := v.get("type")
+	if t == nil {
+		return 0
+	}
+	k := kindNamed(t.text)
+	for _, e := range t.elems {
+		k |= kindNamed(e.text)
+	}
+	return k &^ null
+}
+
+func describeNode(v *value) string {
+	if k := nodeKinds(v); k != 0 {
+		return "a value of type " + k.String()
+	}
+	return "a value of this type"
+}
+
+// isBase64 reports whether encoding/json decodes base64 into a t.
+func isBase64(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !decodesJSON(t) && !decodesText(t)
+}
+
+func (c *constrainer) constrain(k constraint) error {
+	v, t, err := c.target(k.name)
+	if err != nil {
+		return err
+	}
+	val := k.values[0]
+	old := v.get(k.name)
+	switch k.name {
+	case "enum":
+		return c.enum(v, t, k.values)
+	case "pattern":
+		if old != nil && !c.quoted && old.text != val {
+			return fmt.Errorf("the pattern %q contradicts the pattern %q of the type", clip(val), clip(old.text))
+		}
+		if _, err := compilePattern(val); err != nil {
+			return fmt.Errorf("the pattern %q cannot be used: %v", clip(val), err)
+		}
+		v.set("pattern", newString(val))
+	case "format":
+		if formats[val] == nil {
+			return fmt.Errorf("the format %q is not supported in strict mode, only %s; name it in the description", clip(val), formatNames)
+		}
+		if old != nil && old.text != val {
+			return fmt.Errorf("the format %s contradicts the format %s of the type", val, old.text)
+		}
+		v.set("format", newString(val))
+	case "minItems", "maxItems":
+		if c.typ.Kind() == reflect.Array && !hasCustom(c.typ) {
+			return fmt.Errorf("%s contradicts the fixed length of an array", k.name)
+		}
+		n, err := strconv.Atoi(val)
+		if err != nil || n < 0 || strconv.Itoa(n) != val {
+			return fmt.Errorf("%s=%s is not a whole number from zero up", k.name, clip(val))
+		}
+		v.set(k.name, newInt(n))
+	default:
+		return bound(v, t, k.name, val)
+	}
+	return nil
+}
+
+func (c *constrainer) enum(v *value, t reflect.Type, values []string) error {
+	list := newArray()
+	old := v.get("enum")
+	for _, s := range values {
+		x, err := c.literal(nodeKinds(v), t, s)
+		if err != nil {
+			return fmt.Errorf("the enum value %w", err)
+		}
+		for _, y := range list.elems {
+			if x.equal(y) {
+				return fmt.Errorf("the enum value %q is given twice", clip(s))
+			}
+		}
+		if old != nil && !containsEqual(old.elems, x) {
+			return fmt.Errorf("the enum value %q is none of those of the type", clip(s))
+		}
+		list.elems = append(list.elems, x)
+	}
+	if c.quoted {
+		v.remove("pattern") // the enum says more
+	}
+	v.set("enum", list)
+	return nil
+}
+
+func containsEqual(list []*value, x *value) bool {
+	for _, y := range list {
+		if x.equal(y) {
+			return true
+		}
+	}
+	return false
+}
+
+// literal reads a value from a tag and makes sure that t can hold it.
+func (c *constrainer) literal(k kinds, t reflect.Type, s string) (*value, error) {
+	var v *value
+	switch {
+	case k == text:
+		v = newString(s)
+	case k == boolean:
+		if s != "true" && s != "false" {
+			return nil, fmt.Errorf("%q is neither true nor false", clip(s))
+		}
+		v = newBool(s == "true")
+	case !isNumber(s):
+		return nil, fmt.Errorf("%q is not a JSON number", clip(s))
+	case k == integer && !isInteger(s):
+		return nil, fmt.Errorf("%s is not an integer", clip(s))
+	default:
+		v = newNumber(s)
+	}
+	source := v.append(nil)
+	if c.quoted {
+		source = []byte(s)
+	}
+	if err := unmarshal(source, reflect.New(t).Interface()); err != nil {
+		return nil, fmt.Errorf("%q cannot be decoded into the type", clip(s))
+	}
+	return v, nil
+}
+
+// unmarshal is json.Unmarshal for types whose methods may panic.
+func unmarshal(data []byte, into any) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic while decoding: %v", r)
+		}
+	}()
+	return json.Unmarshal(data, into)
+}
+
+// bound sets a bound of a number, which must leave something of its Go type.
+func bound(v *value, t reflect.Type, name, val string) error {
+	if !isNumber(val) {
+		return fmt.Errorf("%s=%s is not a JSON number", name, clip(val))
+	}
+	if name == "multipleOf" && parseDecimal(val).sign() <= 0 {
+		return errors.New("multipleOf must be greater than zero")
+	}
+	if nodeKinds(v) == integer {
+		if !isInteger(val) {
+			return fmt.Errorf("%s=%s is not an integer", name, clip(val))
+		}
+		n, _ := new(big.Int).SetString(val, 10)
+		if isIntegerKind(t.Kind()) {
+			low, high := integerRange(t.Kind())
+			switch name {
+			case "exclusiveMinimum":
+				low.Sub(low, big.NewInt(1))
+			case "exclusiveMaximum":
+				high.Add(high, big.NewInt(1))
+			}
+			if n.Cmp(low) < 0 || n.Cmp(high) > 0 {
+				return fmt.Errorf("%s=%s lies beyond the range of the type", name, clip(val))
+			}
+		}
+	} else if f, err := strconv.ParseFloat(val, 64); err != nil || t.Kind() == reflect.Float32 && math.Abs(f) > math.MaxFloat32 {
+		return fmt.Errorf("%s=%s lies beyond the range of the type", name, clip(val))
+	}
+	switch name {
+	case "exclusiveMinimum":
+		dropImplicit(v, t, "minimum")
+	case "exclusiveMaximum":
+		dropImplicit(v, t, "maximum")
+	}
+	v.set(name, newNumber(val))
+	return nil
+}
+
+// dropImplicit removes a bound that only says what t can hold.
+func dropImplicit(v *value, t reflect.Type, name string) {
+	if !isIntegerKind(t.Kind()) || v.get(name) == nil {
+		return
+	}
+	if implicit := integerSchema(t).get(name); implicit != nil && implicit.text == v.get(name).text {
+		v.remove(name)
+	}
+}
+
+func isIntegerKind(k reflect.Kind) bool { return reflect.Int <= k && k <= reflect.Uintptr }
+
+// integerRange returns the smallest and the largest value of an integer kind.
+func integerRange(k reflect.Kind) (low, high *big.Int) {
+	one := big.NewInt(1)
+	bits := map[reflect.Kind]uint{
+		reflect.Int: strconv.IntSize, reflect.Int8: 8, reflect.Int16: 16, reflect.Int32: 32, reflect.Int64: 64,
+		reflect.Uint: strconv.IntSize, reflect.Uint8: 8, reflect.Uint16: 16, reflect.Uint32: 32, reflect.Uint64: 64,
+		reflect.Uintptr: strconv.IntSize,
+	}[k]
+	low = new(big.Int)
+	if k <= reflect.Int64 {
+		bits--
+		low.Lsh(one, bits).Neg(low)
+	}
+	high = new(big.Int).Lsh(one, bits)
+	return low, high.Sub(high, one)
+}
+
+// consistent checks that the keywords of the node leave a value, and that each
+// enum value keeps to the others.
+func (c *constrainer) consistent() error {
+	nodes := []*value{c.node}
+	if items := c.node.get("items"); items != nil {
+		nodes = append(nodes, items)
+	}
+	for _, v := range nodes {
+		if contradiction(v) != "" || nodeKinds(v) == integer && !holdsInteger(v) {
+			return errors.New("the bounds contradict each other and leave no value")
+		}
+		enum := v.get("enum")
+		if enum == nil {
+			continue
+		}
+		for _, x := range enum.elems {
+			if !accepts(v, x) {
+				return fmt.Errorf("the enum value %s contradicts the rest of the tag", clip(x.String()))
+			}
+		}
+	}
+	return nil
+}
+
+// holdsInteger reports whether an integer lies within the bounds of v.
+func holdsInteger(v *value) bool {
+	get := func(name string, open int64) *big.Int {
+		m := v.get(name)
+		if m == nil {
+			return nil
+		}
+		n, ok := new(big.Int).SetString(m.text, 10)
+		if !ok {
+			return nil
+		}
+		return n.Add(n, big.NewInt(open))
+	}
+	for _, low := range []*big.Int{get("minimum", 0), get("exclusiveMinimum", 1)} {
+		for _, high := range []*big.Int{get("maximum", 0), get("exclusiveMaximum", -1)} {
+			if low != nil && high != nil && low.Cmp(high) > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// accepts reports whether the scalar x fits the schema v of a scalar.
+func accepts(v, x *value) bool {
+	n := newCompiler(newChecker(newObject())).node(v)
+	p := pass{scanner: scanner{data: x.append(nil)}}
+	p.value(n)
+	return p.count == 0
+}
+
+// notes turns defaults and examples, which strict mode does not take, into a
+// remark for the description.
+func (c *constrainer) notes(t *tag) (string, error) {
+	var notes []string
+	for _, n := range [...]struct {
+		keyword, plural string
+		values          []string
+	}{{"default", "default", t.defaults}, {"example", "examples", t.examples}} {
+		if len(n.values) == 0 {
+			continue
+		}
+		v, typ, err := c.target(n.keyword)
+		if err != nil {
+			return "", err
+		}
+		if n.keyword == "default" && len(n.values) > 1 && v == c.node {
+			return "", errors.New("default is given twice")
+		}
+		for _, s := range n.values {
+			x, err := c.literal(nodeKinds(v), typ, s)
+			if err != nil {
+				return "", fmt.Errorf("the %s %w", n.keyword, err)
+			}
+			if !accepts(v, x) {
+				return "", fmt.Errorf("the %s %q contradicts the rest of the tag", n.keyword, clip(s))
+			}
+		}
+		word := n.keyword
+		if len(n.values) > 1 {
+			word = n.plural
+		}
+		notes = append(notes, word+": "+strings.Join(n.values, ", "))
+	}
+	return strings.Join(notes, "; "), nil
+}
+
+// describe sets title and description. What the type itself has to say about
+// its form stays.
+func (c *constrainer) describe(t *tag, notes string) {
+	description := c.node.str("description")
+	if t.description != "" {
+		for _, form := range [...]struct{ word, remark string }{
+			{"nanoseconds", " (in nanoseconds)"},
+			{"base64", " (in base64)"},
+		} {
+			own := strings.Contains(description, form.word) && !hasCustom(c.typ)
+			if own && !strings.Contains(strings.ToLower(t.description), strings.TrimSuffix(form.word, "s")) {
+				t.description += form.remark
+			}
+		}
+		description = t.description
+	}
+	switch {
+	case notes != "" && description == "":
+		description = strings.ToUpper(notes[:1]) + notes[1:]
+	case notes != "":
+		description += " (" + notes + ")"
+	}
+	if c.node.get("$ref") != nil && (description != "" || t.title != "") {
+		c.node = newObject(member{"anyOf", newArray(c.node)}) // a reference stands alone
+	}
+	if description != "" && description != c.node.str("description") {
+		c.node.setFirst("description", newString(description))
+	}
+	if t.title != "" {
+		c.node.setFirst("title", newString(t.title))
+	}
+}

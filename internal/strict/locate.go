@@ -1,0 +1,134 @@
+package strict
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// A locator finds the values of arguments that a Go type cannot take although
+// they fit the schema: numbers that overflow, bad base64, text that an
+// UnmarshalText method refuses. encoding/json gives no path for most of these,
+// so after it has failed the locator decodes value by value.
+type locator struct {
+	scanner
+	trail    trail
+	problems []string
+	more     int
+}
+
+// value reads one value that goes into a t.
+func (l *locator) value(t reflect.Type, quoted bool) {
+	for n := 0; t.Kind() == reflect.Pointer && n < 100; n++ {
+		t = t.Elem()
+	}
+	k := kindAt(l.peek())
+	structured := !decodesJSON(t) && !decodesText(t)
+	switch {
+	case k == object && structured && t.Kind() == reflect.Struct:
+		l.object(t)
+	case k == array && structured && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
+		for i := 0; l.scanner.more(); i++ {
+			l.trail = append(l.trail, crumb{index: i})
+			l.value(t.Elem(), false)
+			l.trail = l.trail[:len(l.trail)-1]
+		}
+	default:
+		l.leaf(t, l.skip(), quoted)
+	}
+}
+
+func (l *locator) object(t reflect.Type) {
+	fields, _ := fieldsOf(t)
+	for l.scanner.more() {
+		raw, _ := l.key()
+		name := string(unescape(nil, raw))
+		var f *field
+		for i := range fields {
+			if fields[i].name == name {
+				f = &fields[i]
+			}
+		}
+		if f == nil {
+			l.skip()
+			continue
+		}
+		l.trail = append(l.trail, crumb{name: name, index: -1})
+		l.value(f.Type, f.quoted)
+		l.trail = l.trail[:len(l.trail)-1]
+	}
+}
+
+// leaf decodes one value on its own.
+func (l *locator) leaf(t reflect.Type, raw []byte, quoted bool) {
+	source := raw
+	if quoted && raw[0] == '"' {
+		source = unescape(nil, raw[1:len(raw)-1])
+	}
+	err := unmarshal(source, reflect.New(t).Interface())
+	if err == nil {
+		return
+	}
+	if len(l.problems) == maxProblems {
+		l.more++
+		return
+	}
+	l.problems = append(l.problems, l.trail.String()+": "+conversionProblem(t, source, err)+", got "+describe(raw, &node{kinds: kindAt(raw[0])}))
+}
+
+// conversionProblem says what a t takes.
+func conversionProblem(t reflect.Type, raw []byte, err error) string {
+	k := t.Kind()
+	var (
+		timeErr   *time.ParseError
+		base64Err base64.CorruptInputError
+	)
+	switch {
+	case errors.As(err, &timeErr):
+		return "expected string in date-time form, such as " + formats["date-time"].example
+	case errors.As(err, &base64Err) && isBase64(t):
+		return "expected bytes in base64"
+	case decodesJSON(t) || decodesText(t):
+		return "not accepted" + inWords(t, err)
+	case isIntegerKind(k):
+		low, high := integerRange(k)
+		return fmt.Sprintf("expected integer from %s to %s", low, high)
+	case k == reflect.Float32 && isNumber(string(raw)):
+		return "expected number from -3.4e38 to 3.4e38"
+	case k == reflect.Float64 && isNumber(string(raw)):
+		return "expected number from -1.79e308 to 1.79e308"
+	}
+	return "not accepted"
+}
+
+// goTalk matches what a model must not see: names of packages and types, and
+// the wording of encoding/json and of the runtime.
+var goTalk = regexp.MustCompile(`\b(json|panic|strconv|reflect|runtime|goroutine|nil pointer|unmarshal|Go value)\b|\b[a-z]\w*\.[A-Z]|\.go:|0x[0-9a-f]{6}|[*&][a-zA-Z]`)
+
+// inWords returns what a type's own method has to say, if that is fit for a
+// model.
+func inWords(t reflect.Type, err error) string {
+	s := oneLine(err.Error())
+	if s == "" || goTalk.MatchString(s) || containsWord(s, t.Name()) {
+		return ""
+	}
+	var wrapped *json.SyntaxError
+	if errors.As(err, &wrapped) {
+		return ""
+	}
+	return " (" + clipTo(s, 200) + ")"
+}
+
+// containsWord reports whether word stands in s by itself.
+func containsWord(s, word string) bool {
+	return word != "" && slices.Contains(strings.FieldsFunc(s, func(r rune) bool {
+		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}), word)
+}

@@ -1,0 +1,94 @@
+package fnloop
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+
+	"github.com/fnloop/fnloop/internal/strict"
+)
+
+// SchemaFor returns a JSON Schema for T that OpenAI accepts for a function
+// tool with strict: true. T is a struct, or a pointer to one, and its schema
+// describes what encoding/json decodes into it:
+//
+//   - Every field is required. A pointer, and a field with omitempty,
+//     omitzero or jsonschema:"nullable", may be null instead;
+//     jsonschema:"required" takes that back.
+//   - The tags jsonschema and jsonschema_description, in the syntax of
+//     github.com/invopop/jsonschema, describe and bound a field:
+//     `jsonschema:"enum=celsius,enum=kelvin,description=Unit of the answer."`.
+//   - A method JSONSchema() *jsonschema.Schema, on either receiver, stands for
+//     the type. One with UnmarshalText is a string.
+//   - Types that recur are defined once, all others where they are used.
+//
+// What strict mode cannot express is an error and never a schema that the API
+// refuses or that means less than the type says: maps, interfaces,
+// [json.RawMessage], types with an UnmarshalJSON and no JSONSchema, tags that
+// are unknown or contradict the type, sizes beyond the documented limits. The
+// error is a [*SchemaError] that names the field.
+//
+// The result is the same for every call. Its properties are in the order of
+// the fields, which is the order in which the model writes them.
+func SchemaFor[T any]() (json.RawMessage, error) {
+	schema, err := strict.Schema(reflect.TypeFor[T]())
+	if err != nil {
+		return nil, schemaError(err)
+	}
+	return schema, nil
+}
+
+// CheckStrict reports whether OpenAI accepts schema as the parameters of a
+// function tool with strict: true. It returns nil, or a [*SchemaError] for the
+// first rule that is broken.
+//
+// It goes by what is documented and known to be accepted, so it also refuses
+// what some deployments take and others do not, such as default and minLength.
+func CheckStrict(schema json.RawMessage) error {
+	if err := strict.Check(schema); err != nil {
+		return schemaError(err)
+	}
+	return nil
+}
+
+// A SchemaError says why a type has no strict schema, or why a schema is not
+// strict. It is the programmer's to mend: nothing was sent.
+type SchemaError struct {
+	// Path is where the trouble lies. For a Go type it is in Go's notation,
+	// such as Order.Items[].Meta; for a schema it is a JSON pointer, such as
+	// #/properties/items.
+	Path string
+	// Type is the Go type at fault, such as map[string]any. It is empty for a
+	// schema.
+	Type string
+	// Reason says what is wrong and what to use instead.
+	Reason string
+
+	text string
+}
+
+// Error returns the path, the type and the reason.
+func (e *SchemaError) Error() string {
+	if e.text != "" {
+		return e.text
+	}
+	if e.Type == "" {
+		return "fnloop: " + e.Path + ": " + e.Reason
+	}
+	return "fnloop: " + e.Path + ": " + e.Type + ": " + e.Reason
+}
+
+// schemaError gives an error of package strict its public form.
+func schemaError(err error) error {
+	if e, ok := errors.AsType[*strict.TypeError](err); ok {
+		s := &SchemaError{Path: e.Path, Reason: e.Reason, text: "fnloop: " + e.Error()}
+		if e.Type != nil {
+			s.Type = strict.TypeName(e.Type)
+		}
+		return s
+	}
+	if e, ok := errors.AsType[*strict.Error](err); ok {
+		return &SchemaError{Path: e.Pointer(), Reason: e.Reason}
+	}
+	return err
+}
