@@ -11,7 +11,7 @@ import (
 // create serves POST /v1/responses: it reads the request, looks up what it continues, judges the
 // effective input, asks the script, and plays the reply. Whatever is refused leaves no trace in the state.
 func (s *Server) create(x *exchange) {
-	req, bad := parseRequest(x.body, &s.tools)
+	req, bad := s.parseRequest(x.body)
 	if bad != nil {
 		x.refuse(bad)
 		return

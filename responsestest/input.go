@@ -88,7 +88,7 @@ var inputTypes = []string{
 }
 
 // parseInput checks the shape of the input.
-func parseInput(v json.RawMessage) ([]*item, *refusal) {
+func (s *Server) parseInput(v json.RawMessage) ([]*item, *refusal) {
 	switch kindOf(v) {
 	case kindString:
 		var text string
@@ -104,7 +104,7 @@ func parseInput(v json.RawMessage) ([]*item, *refusal) {
 		items := make([]*item, len(values))
 		for i, e := range values {
 			var bad *refusal
-			if items[i], bad = parseItem(indexed("input", i), e); bad != nil {
+			if items[i], bad = s.parseItem(indexed("input", i), e); bad != nil {
 				return nil, bad
 			}
 		}
@@ -113,14 +113,14 @@ func parseInput(v json.RawMessage) ([]*item, *refusal) {
 	return nil, wrongType("input", "one of a string or array of input items", v)
 }
 
-func parseItem(path string, v json.RawMessage) (*item, *refusal) {
+func (s *Server) parseItem(path string, v json.RawMessage) (*item, *refusal) {
 	if kindOf(v) != kindObject {
 		return nil, wrongType(path, "an object", v)
 	}
 	o, _ := decodeObject(v)
 	it := newItem(v, o)
 	typ, ok := itemTypes[it.kind]
-	if !ok {
+	if !ok && !s.made(it.id) {
 		return nil, wrongValue(path, it.kind, inputTypes)
 	}
 	for _, name := range typ.required {
@@ -177,6 +177,13 @@ func parseItem(path string, v json.RawMessage) (*item, *refusal) {
 		}
 	}
 	return it, nil
+}
+
+// made reports whether the id is one of an item of a type that only a script knows.
+func (s *Server) made(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unheard[id]
 }
 
 func checkItemID(path, prefix string, o object) *refusal {

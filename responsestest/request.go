@@ -79,7 +79,7 @@ var knownFields = func() map[string]bool {
 }()
 
 // parseRequest reads the body of a create call and refuses what is wrong with its shape.
-func parseRequest(body []byte, tools *toolCache) (*request, *refusal) {
+func (s *Server) parseRequest(body []byte) (*request, *refusal) {
 	var all object
 	if err := json.Unmarshal(body, &all); err != nil || all == nil {
 		// The wording is invented; the service is known to say that it could not parse the body.
@@ -107,9 +107,9 @@ func parseRequest(body []byte, tools *toolCache) (*request, *refusal) {
 		switch v, given := all[f.name]; {
 		case !given:
 		case f.name == "input":
-			req.input, bad = parseInput(v)
+			req.input, bad = s.parseInput(v)
 		case f.name == "tools":
-			req.tools, bad = tools.parse(v)
+			req.tools, bad = s.tools.parse(v)
 		case f.name == "tool_choice":
 			req.choice, bad = parseToolChoice(v)
 		case f.check != nil:

@@ -114,6 +114,11 @@ func (s *Server) complete(raw json.RawMessage, status string, offered map[string
 			add("encrypted_content", strconv.Quote(s.seal(o.str("id"), org)))
 		}
 	}
+	if _, ok := itemTypes[kind]; !ok {
+		s.mu.Lock()
+		s.unheard[o.str("id")] = true
+		s.mu.Unlock()
+	}
 	full := append(head, bytes.TrimLeft(raw, " \t\r\n")[1:]...)
 	return newItem(full, o)
 }

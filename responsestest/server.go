@@ -45,6 +45,7 @@ type Server struct {
 	items         map[string]*item // stored items by id
 	conversations map[string]*conversation
 	neighbours    map[string]neighbours
+	unheard       map[string]bool // ids of scripted items whose type the server does not know
 	issued        map[string]bool // encrypted contents given by the script
 }
 
@@ -89,6 +90,7 @@ func NewServer(script ...Reply) *Server {
 		items:         make(map[string]*item),
 		conversations: make(map[string]*conversation),
 		neighbours:    make(map[string]neighbours),
+		unheard:       make(map[string]bool),
 		issued:        make(map[string]bool),
 	}
 	s.close = sync.OnceFunc(func() { close(s.closing) })

@@ -65,7 +65,7 @@ func (s *Server) newConversation(x *exchange) {
 	}
 	c := &conversation{meta: or(o["metadata"], "{}")}
 	if o.has("items") {
-		items, bad := parseInput(o["items"])
+		items, bad := s.parseInput(o["items"])
 		if bad != nil {
 			x.refuse(bad)
 			return
@@ -110,7 +110,7 @@ func (s *Server) removeConversation(x *exchange) {
 
 // compact serves POST /v1/responses/compact: the messages of the user stay, the rest becomes one item.
 func (s *Server) compact(x *exchange) {
-	req, bad := parseRequest(x.body, &s.tools)
+	req, bad := s.parseRequest(x.body)
 	if bad != nil {
 		x.refuse(bad)
 		return
