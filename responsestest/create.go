@@ -81,40 +81,52 @@ func (s *Server) count() int {
 // begin looks up what the request continues and returns a new response with the items before it. A
 // conversation is taken and has to be released.
 func (s *Server) begin(req *request) (*response, []*item, *refusal) {
-	resp := &response{req: req, created: time.Now(), input: req.input}
+	resp := &response{id: s.newID("resp"), req: req, created: time.Now(), input: req.input}
+	old, bad := s.find(resp)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	if resp.parent != nil {
+		old = resp.parent.history()
+	}
+	return resp, old, nil
+}
+
+// find sets what the response continues, and returns the items of its conversation if it has one.
+func (s *Server) find(resp *response) ([]*item, *refusal) {
+	req := resp.req
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var old []*item
 	switch {
 	case req.conversation != "":
 		c, ok := s.conversations[req.conversation]
 		switch {
 		case !ok:
 			// The status and the text are invented after those of responses.
-			return nil, nil, notFound("Conversation with id '%s' not found.", req.conversation)
+			return nil, notFound("Conversation with id '%s' not found.", req.conversation)
 		case c.busy || c.locked:
-			return nil, nil, invalid("conversation_locked", "conversation",
+			return nil, invalid("conversation_locked", "conversation",
 				"Another process is currently operating on this conversation. Please retry in a few seconds.")
 		}
 		c.busy = true
-		resp.conv, old, resp.round, resp.size = c, c.items, c.round, c.size
+		resp.conv, resp.round, resp.size = c, c.round, c.size
+		return c.items, nil
 	case req.previous != "":
 		p, ok := s.responses[req.previous]
 		if !ok {
-			return nil, nil, invalid("previous_response_not_found", "previous_response_id",
+			return nil, invalid("previous_response_not_found", "previous_response_id",
 				"Previous response with id '%s' not found.", req.previous)
 		}
 		switch status := p.state(time.Now()); status {
 		case "completed", "incomplete":
 		default:
 			// Invented: what continuing from such a response gives is not known.
-			return nil, nil, invalid("", "previous_response_id",
+			return nil, invalid("", "previous_response_id",
 				"Previous response with id '%s' cannot be continued: its status is '%s'.", req.previous, status)
 		}
-		resp.parent, old, resp.round, resp.size = p, p.history(), p.round, p.size
+		resp.parent, resp.round, resp.size = p, p.round, p.size
 	}
-	resp.id = s.newID("resp")
-	return resp, old, nil
+	return nil, nil
 }
 
 // release frees the conversation of a response.

@@ -39,6 +39,27 @@ func (k kind) article() string {
 	return "null"
 }
 
+// is reports whether values of the kind have the type of a JSON schema.
+func (k kind) is(schemaType string) bool {
+	switch schemaType {
+	case "null":
+		return k == kindNull
+	case "boolean":
+		return k == kindBool
+	case "integer":
+		return k == kindInteger
+	case "number":
+		return k == kindInteger || k == kindDecimal
+	case "string":
+		return k == kindString
+	case "array":
+		return k == kindArray
+	case "object":
+		return k == kindObject
+	}
+	return false
+}
+
 func kindOf(v json.RawMessage) kind {
 	v = bytes.TrimLeft(v, " \t\r\n")
 	if len(v) == 0 {

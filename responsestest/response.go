@@ -274,8 +274,14 @@ func (u Usage) json() json.RawMessage {
 
 // reasoning returns the setting with its defaults.
 func (r *response) reasoning() json.RawMessage {
-	o, _ := decodeObject(or(r.req.fields["reasoning"], "{}"))
-	return fmt.Appendf(nil, `{"effort":%s,"summary":%s}`, nullOr(o["effort"]), nullOr(o["summary"]))
+	given, ok := r.req.fields["reasoning"]
+	if !ok {
+		return json.RawMessage(`{"effort":null,"summary":null}`)
+	}
+	o, _ := decodeObject(given)
+	o["effort"], o["summary"] = nullOr(o["effort"]), nullOr(o["summary"])
+	full, _ := json.Marshal(o)
+	return full
 }
 
 // text returns the setting with its defaults.

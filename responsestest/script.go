@@ -198,7 +198,7 @@ func misfit(req *request, offered map[string]tool, output []*item, r *Reply) str
 	switch {
 	case calls > 1 && !req.parallel:
 		return fmt.Sprintf("makes %d calls, but the request says parallel_tool_calls: false", calls)
-	case calls == 0 && !refused && completes(r) && (req.choice.mode == "required" || req.choice.mode == "function" || req.choice.mode == "custom"):
+	case calls == 0 && !refused && completes(r) && req.choice.forces():
 		return "makes no call, but the tool_choice of the request asks for one"
 	}
 	return ""

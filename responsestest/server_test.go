@@ -1,6 +1,8 @@
 package responsestest_test
 
 import (
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/openai/openai-go/v3/packages/param"
@@ -43,6 +45,17 @@ func answer(previous string, outputs ...string) responses.ResponseNewParams {
 		})
 	}
 	return p
+}
+
+// The server is also a handler, which needs no socket.
+func TestHandler(t *testing.T) {
+	srv := serve(t, responsestest.Text("hello"))
+	req := httptest.NewRequest("POST", "/v1/responses", strings.NewReader(`{"model":"m","input":"hi"}`))
+	req.Header.Set("Authorization", "Bearer test")
+	w := httptest.NewRecorder()
+	srv.ServeHTTP(w, req)
+	require.Equal(t, 200, w.Code)
+	require.Contains(t, w.Body.String(), "hello")
 }
 
 func TestConversation(t *testing.T) {

@@ -222,14 +222,13 @@ func TestBrokenStreams(t *testing.T) {
 
 func TestSlowStream(t *testing.T) {
 	srv := serve(t, responsestest.Text("Hi.").Paced(20*time.Millisecond))
-	begin := time.Now()
 	stream := srv.Client().NewStreaming(t.Context(), ask("hi"))
 	require.True(t, stream.Next())
-	require.Less(t, time.Since(begin), 100*time.Millisecond, "the first event comes at once")
+	begin := time.Now() // the first event does not wait for the others
 	for stream.Next() {
 	}
 	require.NoError(t, stream.Err())
-	require.Greater(t, time.Since(begin), 120*time.Millisecond)
+	require.Greater(t, time.Since(begin), 100*time.Millisecond)
 }
 
 // A client that goes away cancels the response, and a test can see that it did.
@@ -244,12 +243,17 @@ func TestDisconnect(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			srv := serve(t, test.reply)
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				defer cancel()
+				for len(srv.Requests()) == 0 || srv.Requests()[0].ResponseID == "" {
+					time.Sleep(time.Millisecond)
+				}
+			}()
 			stream := srv.Client().NewStreaming(ctx, ask("hi"), option.WithMaxRetries(0))
 			for stream.Next() {
 			}
-			require.ErrorIs(t, stream.Err(), context.DeadlineExceeded)
+			require.ErrorIs(t, stream.Err(), context.Canceled)
 			require.Eventually(t, func() bool { return srv.Requests()[0].Disconnected }, 5*time.Second, time.Millisecond)
 			status, _ := do(t, srv, "GET", "/responses/"+srv.Requests()[0].ResponseID, "")
 			require.Equal(t, http.StatusNotFound, status)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"unicode/utf8"
 )
@@ -270,7 +269,7 @@ func (c toolChoice) check(req *request) *refusal {
 			return absent(c.name)
 		}
 	default:
-		if !slices.ContainsFunc(toolTypes, func(t string) bool { return t == c.mode || strings.HasPrefix(c.mode, t) }) {
+		if !slices.Contains(toolTypes, c.mode) {
 			return wrongValue("tool_choice.type", c.mode, toolTypes)
 		}
 		if !req.tools.types[c.mode] {
@@ -291,7 +290,7 @@ func (c toolChoice) allows(name string) bool {
 	return c.allowed == nil || slices.Contains(c.allowed, name)
 }
 
-// forces reports whether the choice asks for a call.
+// forces reports whether the choice asks for a call that the client has to answer.
 func (c toolChoice) forces() bool {
-	return c.mode != "" && c.mode != "auto" && c.mode != "none"
+	return c.mode == "required" || c.mode == "function" || c.mode == "custom"
 }
