@@ -1,0 +1,198 @@
+package runtimecloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+const (
+	// execGrace is how long after the program's time limit its end may be told.
+	execGrace = 60 * time.Second
+	// followAfter is how long after the time limit a stream that says nothing is
+	// taken for frozen. Asking anew costs nothing: it goes on where it was.
+	followAfter = 5 * time.Second
+	// followFor is how long such a new stream may say nothing.
+	followFor = 15 * time.Second
+	// maxIdle is how many streams in a row may end without having brought
+	// anything.
+	maxIdle = 4
+	// maxStream is how much a program may print before it is ended. It bounds
+	// what a program that prints without end costs in traffic.
+	maxStream = 64 << 20
+)
+
+var errFlood = errors.New("the program printed too much")
+
+// command is the body of an exec.
+type command struct {
+	Argv        []string          `json:"argv"`
+	Cwd         string            `json:"cwd"`
+	Env         map[string]string `json:"env,omitempty"`
+	StdinBase64 []byte            `json:"stdinBase64,omitempty"`
+	TimeoutMs   int64             `json:"timeoutMs"`
+	Stream      bool              `json:"stream"`
+}
+
+// An execution is a command that runs in a sandbox and what came of it so far.
+//
+// It is always streamed. The answer in one piece keeps the head of each stream
+// alone, where the last line of a traceback is at the other end; it counts
+// nothing, and a lost connection would take everything with it.
+type execution struct {
+	sandbox string
+	stdout  io.Writer
+	stderr  io.Writer
+
+	process string    // its ID, once the command started
+	started time.Time // when that was known
+	cursor  int64     // bytes of both streams that have come
+	printed int64     // bytes passed on
+	missing bool      // bytes were lost on the way
+	exit    *event    // how it ended
+}
+
+// exec runs argv in the sandbox until it ended, limit and all. It resumes the
+// stream where it breaks. The error is an *Error, or errFlood.
+func (c *client) exec(ctx context.Context, x *execution, key string, cmd *command) error {
+	cmd.Stream = true
+	body := encode(cmd)
+	limit := time.Duration(cmd.TimeoutMs) * time.Millisecond
+	hard := time.Now().Add(limit + execGrace)
+	soft := time.Now().Add(limit + followAfter)
+	call := &request{
+		op: "exec", sandbox: x.sandbox, method: http.MethodPost, path: sandboxPath(x.sandbox, ":exec"),
+		key: key, accept: "application/x-ndjson", body: body,
+	}
+	var last error
+	for idle := 0; idle <= maxIdle; {
+		if x.process != "" {
+			call = &request{
+				op: "exec", sandbox: x.sandbox, method: http.MethodGet, accept: "application/x-ndjson",
+				path: sandboxPath(x.sandbox, "/processes/"+url.PathEscape(x.process)+"/output?cursor="+strconv.FormatInt(x.cursor, 10)+"&follow=true"),
+			}
+		}
+		patience := max(time.Until(soft), followFor)
+		left := time.Until(hard)
+		if left <= 0 {
+			break
+		}
+		call.budget, call.answer = left, min(patience, left)
+		before, started := x.cursor, x.process != ""
+		opened, err := c.follow(ctx, x, call, min(patience, left))
+		if err == nil || err == errFlood {
+			return err
+		}
+		e := c.describe(ctx, call, err)
+		switch {
+		case ctx.Err() != nil:
+			return e
+		case !opened && x.process == "": // it was tried often enough
+			return e
+		case e.Status >= 400 && e.Status < 500 && !e.Retryable():
+			return e
+		}
+		last = e // the command goes on, or its answer is there to be had again
+		if x.cursor > before || !started && x.process != "" {
+			idle = 0
+			continue
+		}
+		idle++
+		if !sleep(ctx, nil, jitter(backoff(250*time.Millisecond, idle-1, 4*time.Second), 0.5)) {
+			return c.describe(ctx, call, nil)
+		}
+	}
+	return &Error{Op: "exec", Code: codeStream, Message: "the end of the program was never told", Sandbox: x.sandbox, Err: last, retryAfter: -1}
+}
+
+// errResume ends a stream that is to be taken up at the cursor.
+var errResume = errors.New("the stream ended before the program")
+
+// follow opens one stream and reads it. The error is nil when the command
+// ended.
+func (c *client) follow(ctx context.Context, x *execution, call *request, patience time.Duration) (opened bool, err error) {
+	s, err := c.open(ctx, call)
+	if err != nil {
+		return false, err
+	}
+	defer s.close()
+	s.timer.Reset(patience)
+	d := newDecoder(s.resp.Body)
+	resumed := x.cursor
+	for {
+		ev, err := d.next()
+		if err != nil {
+			err = s.cause(err)
+			if err == io.EOF {
+				return true, errResume
+			}
+			return true, fmt.Errorf("%w: %w", errResume, err)
+		}
+		switch ev.Type {
+		case "start":
+			if x.process == "" {
+				x.process, x.started = ev.ProcessID, time.Now()
+			}
+		case "stdout", "stderr":
+			w := x.stdout
+			if ev.Type == "stderr" {
+				w = x.stderr
+			}
+			x.take(w, &ev, resumed)
+			if x.printed > maxStream {
+				return true, errFlood
+			}
+		case "truncated":
+			x.missing = true
+			if ev.ResumeAt != nil {
+				x.cursor = max(x.cursor, *ev.ResumeAt)
+			}
+		case "continue":
+			if ev.Cursor != nil {
+				x.cursor = *ev.Cursor
+			}
+			if x.process == "" {
+				x.process = ev.ProcessID
+			}
+			return true, errResume
+		case "exit":
+			x.exit = &ev
+			return true, nil
+		default:
+			if ev.Error != nil {
+				if ev.Cursor != nil {
+					x.cursor = max(x.cursor, *ev.Cursor)
+				}
+				return true, ev.Error.toError(0)
+			}
+		}
+	}
+}
+
+// take passes on what a stream brought.
+//
+// Offsets count what the program printed. Where the text stands in for bytes
+// that are not UTF-8 its length is another, so the next offset is believed over
+// a sum, and only what was there before the stream was resumed is left out.
+func (x *execution) take(w io.Writer, ev *event, resumed int64) {
+	b := ev.output()
+	offset := x.cursor
+	if ev.Offset != nil {
+		offset = *ev.Offset
+	}
+	end := offset + int64(len(b))
+	if offset < resumed {
+		b = b[min(resumed-offset, int64(len(b))):]
+	}
+	if offset > x.cursor {
+		x.missing = true
+	}
+	x.cursor = max(end, resumed)
+	x.printed += int64(len(b))
+	w.Write(b) //nolint:errcheck // a Capture and a relay take everything
+}

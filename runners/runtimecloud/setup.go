@@ -1,0 +1,123 @@
+package runtimecloud
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fnloop/fnloop"
+)
+
+// A Network says what a sandbox can reach. Its zero value is nothing at all,
+// which the service enforces outside the sandbox, so that it binds root there
+// too. Nothing can connect to a sandbox either way.
+type Network struct {
+	// Internet opens the public web, or the part of it that Allow names.
+	Internet bool `json:"internet"`
+	// Allow, when not empty, are the only destinations: "example.com",
+	// "*.example.com" (which is not example.com itself), an address or a CIDR
+	// range. It needs Internet.
+	Allow []string `json:"allow,omitempty"`
+	// Deny are never reached, whatever Allow says.
+	Deny []string `json:"deny,omitempty"`
+	// Connect are pairs of host and port other than the web's 80 and 443, such
+	// as "db.example.com:5432". The service offers them to paying accounts.
+	Connect []string `json:"connect,omitempty"`
+}
+
+func (n Network) check(field string) error {
+	if !n.Internet && len(n.Allow)+len(n.Connect) > 0 {
+		return &ConfigError{Field: field, Reason: "names destinations, but Internet is false"}
+	}
+	for _, host := range slices.Concat(n.Allow, n.Deny, n.Connect) {
+		if host == "" || strings.ContainsAny(host, " \t\r\n") || strings.Contains(host, "://") {
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("%q is no host, address or range", host)}
+		}
+	}
+	return nil
+}
+
+// A Setup is a command that readies each sandbox before the program is there.
+// It has a network of its own, which is closed again, and enforced to be, before
+// the program is written. Whatever the command left running is ended with it.
+//
+// It runs for every program. Where that is too slow, put the result into an
+// image and name it in [Runner.Image].
+type Setup struct {
+	// Argv is the command, run without a shell in /workspace.
+	Argv []string
+	// Network is what it can reach.
+	Network Network
+	// Time is how long it may run. Zero means two minutes.
+	Time time.Duration
+}
+
+// defaultSetupTime is for a Setup without Time.
+const defaultSetupTime = 2 * time.Minute
+
+// PipInstall gives a [Setup] that installs Python packages, such as
+// "httpx==0.28.1", with nothing but PyPI's hosts in reach.
+func PipInstall(packages ...string) *Setup {
+	// --break-system-packages lets pip run where the system's Python is marked
+	// as managed by apt, as Ubuntu's is; with --user nothing of the system is
+	// touched.
+	argv := []string{"python3", "-m", "pip", "install", "--user", "--break-system-packages",
+		"--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet", "--"}
+	return &Setup{
+		Argv:    append(argv, packages...),
+		Network: Network{Internet: true, Allow: []string{"pypi.org", "files.pythonhosted.org"}},
+	}
+}
+
+func (s *Setup) check() error {
+	switch {
+	case s == nil:
+		return nil
+	case len(s.Argv) == 0 || s.Argv[0] == "":
+		return &ConfigError{Field: "Setup.Argv", Reason: "is empty"}
+	case s.Time < 0 || s.Time > maxTime:
+		return &ConfigError{Field: "Setup.Time", Reason: fmt.Sprintf("%v is not between zero and %v", s.Time, maxTime)}
+	}
+	return s.Network.check("Setup.Network")
+}
+
+func (s *Setup) time() time.Duration {
+	if s.Time == 0 {
+		return defaultSetupTime
+	}
+	return s.Time
+}
+
+// setup readies the sandbox and closes its network to what the program may
+// reach.
+func (j *job) setup() error {
+	s := j.runner.Setup
+	if s == nil {
+		return nil
+	}
+	var both fnloop.Capture
+	x := &execution{sandbox: j.sandbox.ID, stdout: &both, stderr: &both}
+	err := j.client.exec(j.ctx, x, stepKey(j.run, "setup"), &command{Argv: s.Argv, Cwd: workspace, TimeoutMs: s.time().Milliseconds()})
+	if err == errFlood {
+		err = &Error{Op: "setup", Code: codeStream, Message: "the command printed too much", Sandbox: j.sandbox.ID}
+	}
+	if err != nil {
+		return err
+	}
+	if ev := x.exit; ev.TimedOut || ev.ExitCode == nil || *ev.ExitCode != 0 {
+		var shown fnloop.Result
+		shown.ExitCode = new(0) // so that the output has no last line of ours
+		shown.SetOutput(&both, new(fnloop.Capture))
+		return &SetupError{Argv: s.Argv, ExitCode: ev.ExitCode, TimedOut: ev.TimedOut, Output: shown.Stdout, Sandbox: j.sandbox.ID}
+	}
+	return j.client.setNetwork(j.ctx, j.run, j.sandbox.ID, j.runner.Network)
+}
+
+// isCode reports whether err is the API's refusal with that code, or with 404
+// where the code is "not_found".
+func isCode(err error, code string) bool {
+	e, ok := asError(err)
+	return ok && (e.Code == code || code == "not_found" && e.Status == http.StatusNotFound)
+}
