@@ -140,7 +140,7 @@ func (n *node) constrain(v *value) {
 	if e := v.get("enum"); e != nil {
 		n.enum = e.elems
 	}
-	if k := v.get("const"); k != nil && (n.enum == nil || containsEqual(n.enum, k)) {
+	if k := v.get("const"); k != nil {
 		n.enum = []*value{k}
 	}
 	for _, x := range n.enum {

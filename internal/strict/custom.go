@@ -51,7 +51,7 @@ func hasCustom(t reflect.Type) bool {
 		}
 		own, err := callCustom(t)
 		promoted, err2 := callCustom(inner)
-		if err != nil && err2 != nil || err == nil && err2 == nil && string(own) == string(promoted) {
+		if err == nil && err2 == nil && string(own) == string(promoted) {
 			return false
 		}
 	}
@@ -66,7 +66,15 @@ func callCustom(t reflect.Type) (schema []byte, err error) {
 			err = fmt.Errorf("JSONSchema panics: %v", r)
 		}
 	}()
-	s := reflect.New(t).Interface().(customer).JSONSchema()
+	v := reflect.New(t)
+	if t.Kind() == reflect.Struct {
+		for i := range t.NumField() { // a promoted method needs what it is promoted from
+			if f := v.Elem().Field(i); t.Field(i).Anonymous && f.Kind() == reflect.Pointer && f.CanSet() {
+				f.Set(reflect.New(f.Type().Elem()))
+			}
+		}
+	}
+	s := v.Interface().(customer).JSONSchema()
 	if s == nil {
 		return nil, fmt.Errorf("JSONSchema returns nil")
 	}

@@ -75,11 +75,11 @@ type TypeError struct {
 func (e *TypeError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Path)
-	if e.JSON != "" {
+	if e.JSON != "" && !strings.HasSuffix(e.Path, "."+e.JSON) {
 		b.WriteString(" (" + e.JSON + " in JSON)")
 	}
 	if e.Type != nil {
-		b.WriteString(": " + TypeName(e.Type))
+		b.WriteString(": " + clip(TypeName(e.Type)))
 	}
 	b.WriteString(": " + e.Reason)
 	return b.String()

@@ -169,6 +169,9 @@ func dominant(found []field) ([]field, *fieldError) {
 		if n > 1 && len(found[1].index) == len(first.index) && !(first.hidden && found[1].hidden) {
 			second := found[1]
 			siblings := slices.Equal(first.index[:len(first.index)-1], second.index[:len(second.index)-1])
+			if slices.Equal(first.index, second.index) {
+				return nil, &fieldError{path: first.path, json: first.name, typ: first.Type, reason: "the field is promoted along two ways, so encoding/json ignores it; embed its struct once"}
+			}
 			if first.tagged == second.tagged || siblings {
 				return nil, &fieldError{path: first.path, json: first.name, typ: first.Type, reason: fmt.Sprintf(
 					"the JSON name %q is also that of %s, and encoding/json ignores one or both; give each a name of its own",

@@ -68,11 +68,14 @@ func (c *checker) values(v *value, types kinds) *Error {
 }
 
 func (c *checker) enum(v *value, types kinds) *Error {
-	if k := v.get("const"); k != nil && !k.fits(types) {
-		return c.fail(RuleValue, "const", "the constant %s is not of type %s", clip(k.String()), types)
-	}
 	e := v.get("enum")
 	if k := v.get("const"); k != nil {
+		if !k.fits(types) {
+			return c.fail(RuleValue, "const", "the constant %s is not of type %s", clip(k.String()), types)
+		}
+		if e != nil && !containsEqual(e.elems, k) {
+			return c.fail(RuleValue, "const", "the constant %s is not one of the enum", clip(k.String()))
+		}
 		c.size.add(k.text)
 	}
 	if e == nil {

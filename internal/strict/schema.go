@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -49,6 +51,7 @@ type generator struct {
 	defs      []member
 	names     namer
 	customs   map[reflect.Type]*value
+	sites     map[*value]*TypeError // where the properties come from, without a reason
 	path      []step
 	objects   int
 	size      int
@@ -64,13 +67,15 @@ func generate(t reflect.Type, share bool) ([]byte, error) {
 		refs:      map[reflect.Type]string{},
 		names:     namer{},
 		customs:   map[reflect.Type]*value{},
+		sites:     map[*value]*TypeError{},
 	}
+	g.path = []step{{goName: rootName(t)}}
 	root, err := g.pointee(t)
 	if err != nil {
 		return nil, err
 	}
 	g.root = root
-	g.path = []step{{goName: rootName(root)}}
+	g.path[0].goName = rootName(root)
 	findRecursive(root, map[reflect.Type]int{}, g.recursive)
 	schema, err := g.rootSchema(root)
 	if err != nil {
@@ -80,7 +85,7 @@ func generate(t reflect.Type, share bool) ([]byte, error) {
 		schema.set("$defs", newObject(g.defs...))
 	}
 	if err := newChecker(schema).check(); err != nil {
-		fail := g.fail(root, "the schema at %s cannot be sent: %s", err.Pointer(), err.Reason)
+		fail := g.locate(schema, err)
 		if err.Rule == RuleLimit && err.Name == "properties" && !share {
 			return nil, &tooLarge{fail}
 		}
@@ -90,8 +95,12 @@ func generate(t reflect.Type, share bool) ([]byte, error) {
 }
 
 func rootName(t reflect.Type) string {
-	if t.Name() == "" {
-		return "(" + clip(t.String()) + ")"
+	switch {
+	case t.Name() != "":
+	case t.Kind() == reflect.Struct:
+		return "struct"
+	default:
+		return "(" + clip(TypeName(t)) + ")"
 	}
 	name, _, _ := strings.Cut(t.Name(), "[")
 	return name
@@ -110,6 +119,27 @@ func (g *generator) fail(t reflect.Type, reason string, args ...any) *TypeError 
 		Type:   t,
 		Reason: fmt.Sprintf(reason, args...),
 	}
+}
+
+// locate turns what is wrong with the finished schema into an error of the
+// field that it comes from.
+func (g *generator) locate(schema *value, err *Error) *TypeError {
+	fail := g.fail(g.root, "the schema is refused at %s: %s", err.Pointer(), err.Reason)
+	for v, path := schema, err.Path; v != nil; path = path[1:] {
+		if site := g.sites[v]; site != nil {
+			fail.Path, fail.JSON, fail.Type = site.Path, site.JSON, site.Type
+		}
+		if len(path) == 0 {
+			break
+		}
+		if v.kind == array {
+			i, _ := strconv.Atoi(path[0])
+			v = v.elems[i]
+		} else {
+			v = v.get(path[0])
+		}
+	}
+	return fail
 }
 
 // within runs f with the path extended.
@@ -202,7 +232,7 @@ func (g *generator) schema(t reflect.Type) (*value, error) {
 	case reflect.Complex64, reflect.Complex128:
 		return nil, g.fail(t, "complex numbers have no JSON form; use a struct with two numbers")
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer:
-		return nil, g.fail(t, `a %s has no JSON form; hide the field with json:"-"`, t.Kind())
+		return nil, g.fail(t, `%s has no JSON form; hide the field with json:"-"`, t.Kind())
 	}
 	return integerSchema(t), nil
 }
@@ -254,33 +284,34 @@ func (g *generator) known(t reflect.Type) (*value, error) {
 	case !byJSON && !byText:
 		return nil, nil
 	case t.Name() == "":
-		return nil, g.fail(t, "whether encoding/json calls the promoted methods of a type without a name depends on where it stands; give the type a name or the embedded field a json name")
-	case byJSON && promotes(t, jsonUnmarshaler):
-		return nil, g.fail(t, "UnmarshalJSON is promoted from an embedded field and decodes the whole struct; give the embedded field a json name")
+		return nil, g.fail(t, "whether encoding/json calls the promoted methods of a type without a name depends on where it stands; use a named field in place of the embedded one")
+	case byJSON && promoted(t, "UnmarshalJSON"):
+		return nil, g.fail(t, "UnmarshalJSON is promoted from an embedded field and decodes the whole struct; use a named field in its place")
 	case byJSON:
 		return nil, g.fail(t, "UnmarshalJSON may take any JSON; add a method JSONSchema() *jsonschema.Schema that says which")
-	case promotes(t, textUnmarshaler):
+	case promoted(t, "UnmarshalText"):
 		fields, err := fieldsOf(t)
 		if err != nil || len(fields) > 0 {
-			return nil, g.fail(t, "UnmarshalText is promoted from an embedded field and decodes the whole struct, so its other fields are lost; give the embedded field a json name")
+			return nil, g.fail(t, "UnmarshalText is promoted from an embedded field and decodes the whole struct, so its other fields are lost; use a named field in its place")
 		}
 	}
 	return typed(text), nil
 }
 
-// promotes reports whether an embedded field of struct t has the methods of
-// iface itself.
-func promotes(t, iface reflect.Type) bool {
-	if t.Kind() != reflect.Struct {
+// promoted reports whether t has a method only because it embeds a type that
+// has it: the compiler then wrote it, in no file. A wrapper that was optimized
+// away may pass for a method of t itself.
+func promoted(t reflect.Type, method string) bool {
+	m, ok := t.MethodByName(method)
+	if !ok {
+		m, ok = reflect.PointerTo(t).MethodByName(method)
+	}
+	if !ok || t.Kind() != reflect.Struct {
 		return false
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous && (f.Type.Implements(iface) || reflect.PointerTo(f.Type).Implements(iface)) {
-			return true
-		}
-	}
-	return false
+	pc := m.Func.Pointer()
+	file, _ := runtime.FuncForPC(pc).FileLine(pc)
+	return file == "<autogenerated>"
 }
 
 // define puts the schema of t under $defs and returns a reference to it.
@@ -391,6 +422,7 @@ func (g *generator) field(f *field) (*value, error) {
 	if tag.nullable || (pointer || f.omit) && !tag.required {
 		v = nullable(v)
 	}
+	g.sites[v] = g.fail(f.Type, "")
 	return v, nil
 }
 
@@ -455,24 +487,25 @@ func allowsNull(v *value) bool {
 }
 
 // findRecursive marks the types to which a walk from t leads back while it is
-// still inside them. Defining those cuts every cycle.
+// still inside them. Defining those cuts every cycle. Only types with a name
+// can be part of one.
 func findRecursive(t reflect.Type, state map[reflect.Type]int, recursive map[reflect.Type]bool) {
 	const inside, done = 1, 2
 	for n := 0; t.Kind() == reflect.Pointer && n < 100; n++ {
 		t = t.Elem()
 	}
 	switch k := t.Kind(); {
-	case k != reflect.Struct && k != reflect.Slice && k != reflect.Array, hasCustom(t), decodesJSON(t), decodesText(t):
+	case k != reflect.Struct && k != reflect.Slice && k != reflect.Array, state[t] == done:
 		return
-	}
-	switch state[t] {
-	case inside:
+	case state[t] == inside:
 		recursive[t] = true
 		return
-	case done:
+	case hasCustom(t), decodesJSON(t), decodesText(t):
 		return
 	}
-	state[t] = inside
+	if t.Name() != "" {
+		state[t] = inside
+	}
 	if t.Kind() == reflect.Struct {
 		fields, _ := fieldsOf(t)
 		for _, f := range fields {

@@ -31,7 +31,13 @@ const (
 // of which encoding/json would replace in silence) and extreme depth.
 func syntax(data []byte) *flaw {
 	if !utf8.Valid(data) {
-		return &flaw{offset: invalidUTF8(data), reason: "invalid UTF-8"}
+		i := invalidUTF8(data)
+		if !utf8.FullRune(data[i:]) {
+			if f := syntax(data[:i]); f != nil && f.cut {
+				return f // within a character
+			}
+		}
+		return &flaw{offset: i, reason: "invalid UTF-8"}
 	}
 	var (
 		open  [maxDepth]byte

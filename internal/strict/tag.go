@@ -53,11 +53,11 @@ func parseTag(st reflect.StructTag) (*tag, error) {
 		return nil, fmt.Errorf("the tag jsonschema_extras cannot be honoured in strict mode; give the type a JSONSchema method")
 	}
 	whole := st.Get("jsonschema")
-	if !utf8.ValidString(whole) || !utf8.ValidString(t.description) {
+	if !utf8.ValidString(string(st)) && whole+t.description != "" {
 		return nil, fmt.Errorf("the tag is not valid UTF-8")
 	}
 	seen := map[string]bool{"description": t.description != ""}
-	for part := range slices.Values(splitTag(whole)) {
+	for _, part := range splitTag(whole) {
 		name, val, hasValue := strings.Cut(part, "=")
 		repeats := name == "enum" || name == "example" || name == "default"
 		if seen[name] && !repeats {
