@@ -86,7 +86,7 @@ func (r *Result) SetOutput(stdout, stderr *Capture) {
 	out, err := stdout.text(), stderr.text()
 	r.StdoutBytes, r.StderrBytes = out.size(), err.size()
 	var cutOut, cutErr bool
-	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.epitaph(), false)
+	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.epitaph(), jsonText)
 	r.StdoutTruncated, r.StderrTruncated = cutOut, cutErr
 }
 
@@ -94,13 +94,13 @@ func (r *Result) SetOutput(stdout, stderr *Capture) {
 // and stderr, in that order and without HTML escapes. It is never longer than
 // [MaxOutput], whatever the strings hold: longer ones are cut in their middle.
 func (r Result) Text() string {
-	return string(r.encode(false))
+	return string(r.encode(jsonText))
 }
 
 // MarshalJSON gives the document of [Result.Text]. It stays within [MaxOutput]
 // even when [json.Marshal] then escapes it for HTML.
 func (r Result) MarshalJSON() ([]byte, error) {
-	return r.encode(true), nil
+	return r.encode(htmlSafeJSON), nil
 }
 
 // fields has the four fields that the model reads, without Result's methods.
@@ -111,12 +111,12 @@ type fields struct {
 	Stderr   string `json:"stderr"`
 }
 
-func (r Result) encode(escapeHTML bool) []byte {
-	stdout, stderr, _, _ := r.fit(text{head: []byte(r.Stdout)}, text{head: []byte(r.Stderr)}, "", escapeHTML)
+func (r Result) encode(as encoding) []byte {
+	stdout, stderr, _, _ := r.fit(text{head: []byte(r.Stdout)}, text{head: []byte(r.Stderr)}, "", as)
 	var buf bytes.Buffer
 	buf.Grow(len(stdout) + len(stderr) + 128)
 	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(escapeHTML)
+	enc.SetEscapeHTML(as == htmlSafeJSON)
 	if err := enc.Encode(fields{r.ExitCode, r.TimedOut, stdout, stderr}); err != nil {
 		panic(err) // four fields of plain types cannot fail
 	}
@@ -125,7 +125,7 @@ func (r Result) encode(escapeHTML bool) []byte {
 
 // fit cuts both streams to what the document has room for. What one stream
 // leaves unused of its half the other may take.
-func (r *Result) fit(stdout, stderr text, note string, escapeHTML bool) (out, err string, cutOut, cutErr bool) {
+func (r *Result) fit(stdout, stderr text, note string, as encoding) (out, err string, cutOut, cutErr bool) {
 	room := MaxOutput - len(`{"exit_code":,"timed_out":,"stdout":"","stderr":""}`) - len("null") - len("false")
 	if r.ExitCode != nil {
 		room -= len(strconv.Itoa(*r.ExitCode))
@@ -134,9 +134,9 @@ func (r *Result) fit(stdout, stderr text, note string, escapeHTML bool) (out, er
 		if n := len(stderr.tail); n > 0 && stderr.tail[n-1] != '\n' || n == 0 && len(stderr.head) > 0 && stderr.head[len(stderr.head)-1] != '\n' {
 			note = "\n" + note
 		}
-		room -= encodedLen(note, escapeHTML)
+		room -= encodedLen(note, as)
 	}
-	costOut, costErr := stdout.cost(room, escapeHTML), stderr.cost(room, escapeHTML)
+	costOut, costErr := stdout.cost(room, as), stderr.cost(room, as)
 	roomOut, roomErr := room/2, room/2
 	switch {
 	case costOut+costErr <= room || costOut <= room/2:
@@ -144,8 +144,8 @@ func (r *Result) fit(stdout, stderr text, note string, escapeHTML bool) (out, er
 	case costErr <= room/2:
 		roomOut, roomErr = room-costErr, costErr
 	}
-	out, cutOut = stdout.cut(roomOut, escapeHTML)
-	err, cutErr = stderr.cut(roomErr, escapeHTML)
+	out, cutOut = stdout.cut(roomOut, as)
+	err, cutErr = stderr.cut(roomErr, as)
 	return out, err + note, cutOut, cutErr
 }
 
@@ -185,52 +185,57 @@ type text struct {
 
 func (t text) size() int64 { return int64(len(t.head)+len(t.tail)) + t.gone }
 
-// cost is the length of the whole stream within a JSON string, or more than
+// cost is the length of the whole stream as it is encoded, or more than
 // limit where that is enough to know.
-func (t text) cost(limit int, escapeHTML bool) int {
+func (t text) cost(limit int, as encoding) int {
 	if t.gone > 0 || len(t.head) > limit {
 		return limit + 1
 	}
-	n, cost := prefix(t.head, limit, escapeHTML)
+	n, cost := prefix(t.head, limit, as)
 	if n < len(t.head) {
 		return limit + 1
 	}
 	return cost
 }
 
-// cut gives the stream in at most room bytes of a JSON string. Where that is
+// cut gives the stream in at most room bytes as it is encoded. Where that is
 // not all, it keeps as much of the head as of the tail, cuts on runes and says
 // how many bytes of the stream are missing.
-func (t text) cut(room int, escapeHTML bool) (s string, cut bool) {
+func (t text) cut(room int, as encoding) (s string, cut bool) {
 	if t.gone == 0 {
-		if n, _ := prefix(t.head, room, escapeHTML); n == len(t.head) {
+		if n, _ := prefix(t.head, room, as); n == len(t.head) {
 			return valid(t.head), false
 		}
 	}
 	const marker = "\n[... %d bytes left out ...]\n"
-	room -= len(marker) + 2 + 19 // two escaped newlines, nineteen digits
+	const reserve = len(marker) + 2 + 19 // two escaped newlines, nineteen digits
+	if room < reserve {
+		n, _ := prefix(t.head, room, as)
+		return valid(t.head[:n]), true
+	}
+	room -= reserve
 	head, tail := t.head, t.tail
 	if t.gone > 0 {
 		head, tail = trimPartialEnd(head), trimPartialStart(tail)
 	}
-	n, used := prefix(head, room/2, escapeHTML)
+	n, used := prefix(head, room/2, as)
 	if t.gone == 0 {
 		tail = head[n:]
 	}
-	m := suffix(tail, room-used, escapeHTML)
+	m := suffix(tail, room-used, as)
 	missing := t.size() - int64(n) - int64(m)
 	return valid(head[:n]) + fmt.Sprintf(marker, missing) + valid(tail[len(tail)-m:]), true
 }
 
 // prefix is how many leading bytes of b, a whole number of runes, fit into room
-// bytes of a JSON string, and how many of those they take.
-func prefix(b []byte, room int, escapeHTML bool) (n, used int) {
+// bytes as they are encoded, and how many of those they take.
+func prefix(b []byte, room int, as encoding) (n, used int) {
 	for n < len(b) {
 		r, size := rune(b[n]), 1
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRune(b[n:])
 		}
-		c := runeCost(r, size, escapeHTML)
+		c := runeCost(r, size, as)
 		if used+c > room {
 			break
 		}
@@ -240,11 +245,11 @@ func prefix(b []byte, room int, escapeHTML bool) (n, used int) {
 	return n, used
 }
 
-// suffix is how many trailing bytes of b fit into room bytes of a JSON string.
-func suffix(b []byte, room int, escapeHTML bool) (n int) {
+// suffix is how many trailing bytes of b fit into room bytes.
+func suffix(b []byte, room int, as encoding) (n int) {
 	for n < len(b) {
 		r, size := utf8.DecodeLastRune(b[:len(b)-n])
-		c := runeCost(r, size, escapeHTML)
+		c := runeCost(r, size, as)
 		if c > room {
 			break
 		}
@@ -254,22 +259,32 @@ func suffix(b []byte, room int, escapeHTML bool) (n int) {
 	return n
 }
 
-// runeCost is what encoding/json makes of a rune that takes size bytes, where
-// an invalid byte becomes U+FFFD.
-func runeCost(r rune, size int, escapeHTML bool) int {
+// An encoding says what a budget counts.
+type encoding int
+
+const (
+	plain        encoding = iota // the bytes of the text
+	jsonText                     // the bytes within a JSON string
+	htmlSafeJSON                 // the same, as json.Marshal escapes it
+)
+
+// runeCost is how many bytes become of a rune that takes size bytes, where an
+// invalid byte becomes U+FFFD.
+func runeCost(r rune, size int, as encoding) int {
 	switch {
 	case r == utf8.RuneError && size == 1:
 		return utf8.RuneLen(utf8.RuneError)
+	case as == plain:
 	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t', r == '\b', r == '\f':
 		return 2
-	case r < ' ', r == '\u2028', r == '\u2029', escapeHTML && (r == '<' || r == '>' || r == '&'):
+	case r < ' ', r == '\u2028', r == '\u2029', as == htmlSafeJSON && (r == '<' || r == '>' || r == '&'):
 		return 6
 	}
 	return size
 }
 
-func encodedLen(s string, escapeHTML bool) int {
-	_, used := prefix([]byte(s), MaxOutput, escapeHTML)
+func encodedLen(s string, as encoding) int {
+	_, used := prefix([]byte(s), MaxOutput, as)
 	return used
 }
 

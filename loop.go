@@ -1,0 +1,352 @@
+package fnloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// Defaults of a Loop's fields.
+const (
+	DefaultMaxTurns     = 8
+	DefaultParallel     = 8
+	DefaultAttempts     = 3
+	DefaultMaxRetryWait = time.Minute
+	DefaultGrace        = 2 * time.Second
+)
+
+// maxBadTurns is how many rounds in a row may hold nothing but calls that could
+// not be made. A model that has not found the tool's name or the form of its
+// arguments by then only spends the caller's tokens.
+const maxBadTurns = 4
+
+// A Responder is the part of openai-go's client that a Loop needs. Its
+// *responses.ResponseService is one, and so is &client.Responses.
+type Responder interface {
+	New(context.Context, responses.ResponseNewParams, ...option.RequestOption) (*responses.Response, error)
+}
+
+// A Loop drives a model through the Responses API until it answers.
+//
+// Set its fields before the first call and leave them; from then on a Loop is
+// safe for any number of goroutines. The state of a run is in its [Answer].
+type Loop struct {
+	// Client sends the requests. Required.
+	Client Responder
+	// Model is the model's name. Required unless BeforeRequest sets it.
+	Model string
+	// Instructions go with every request, since the API does not carry them
+	// from one response to the next.
+	Instructions string
+	// Tools are those that the model may call. Their names are unique.
+	Tools []Tool
+	// MaxTurns is how many rounds of tool calls a run may have; the model's
+	// answer to the last of them may still be text. Zero means DefaultMaxTurns.
+	MaxTurns int
+	// FinalAnswer lets the request after the last round forbid further calls
+	// (tool_choice "none", the tools still listed), so that the model answers
+	// with what it has instead of running into ErrMaxTurns.
+	FinalAnswer bool
+	// MaxRepeats, if not zero, is how many rounds in a row may repeat the one
+	// before, with the same calls and the same outputs, before the run stops
+	// with ErrRepeating.
+	MaxRepeats int
+	// Parallel is how many calls of one response run at once. Zero means
+	// DefaultParallel, one means in order.
+	Parallel int
+	// MaxOutput is the size of the largest text sent for one call, in bytes.
+	// Longer ones are cut in their middle. Zero means the constant MaxOutput.
+	MaxOutput int
+	// Grace is how long a handler may go on when its context has ended. Zero
+	// means DefaultGrace.
+	Grace time.Duration
+	// Attempts is how often a request is sent when the network fails or the API
+	// asks to try again. Handlers are never repeated. Zero means
+	// DefaultAttempts, one means no retries.
+	Attempts int
+	// MaxRetryWait is the longest wait before a retry. When the API asks for a
+	// longer one the run stops at once. Zero means DefaultMaxRetryWait.
+	MaxRetryWait time.Duration
+	// BeforeRequest, if not nil, may edit each request before it is sent: set
+	// the temperature, reasoning or metadata, add hosted tools, or input beside
+	// the prompt. It is called once for a request, not for its retries. Its
+	// error ends the run. A tool_choice that forces a call holds for the first
+	// request of a run and is set to auto in those that follow.
+	BeforeRequest func(context.Context, *responses.ResponseNewParams) error
+	// Logger gets a debug record for each request and call, and an error record
+	// for what the host should see to. Nil discards them.
+	Logger *slog.Logger
+}
+
+// Run asks the model and runs the tools it calls until it answers.
+//
+// The Answer is never nil: whatever the error, it says how far the run got and
+// is good for [Loop.Continue].
+func (l *Loop) Run(ctx context.Context, prompt string) (*Answer, error) {
+	return l.run(ctx, &Answer{}, prompt)
+}
+
+// Continue goes on with the conversation that from got to, whatever stopped it
+// there. Outputs that were not yet sent go with the prompt, and calls that were
+// not run are answered as such. An empty prompt is allowed when there are any,
+// or when from holds a prompt that no response has taken in.
+//
+// It leaves from as it is, so that an Answer can be continued more than once.
+func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string) (*Answer, error) {
+	if from == nil {
+		err := &ConfigError{"from", "is nil; begin with Run"}
+		return newAnswer(StopInvalid), err
+	}
+	return l.run(ctx, from, prompt)
+}
+
+func newAnswer(stop StopReason) *Answer {
+	return &Answer{Stop: stop, Pending: []Call{}, Calls: []CallResult{}}
+}
+
+// A run is the state of one call of Run or Continue.
+type run struct {
+	*settings
+	log    *slog.Logger
+	answer *Answer
+	// carried is how many of answer.Calls are of an earlier run; they are
+	// dropped once they were sent.
+	carried  int
+	stopped  StopReason // of the answer that the run continues from
+	badTurns int
+	repeats  int
+	last     string // calls and outputs of the round before
+}
+
+func (l *Loop) run(ctx context.Context, from *Answer, prompt string) (*Answer, error) {
+	r := &run{answer: newAnswer(""), stopped: from.Stop}
+	r.carry(from, prompt)
+	s, err := l.settings()
+	if err == nil {
+		err = r.check(prompt)
+	}
+	if err == nil {
+		r.settings = s
+		r.log = s.logger
+		err = r.drive(ctx)
+	}
+	if err != nil {
+		r.answer.Stop = stopReason(err)
+	}
+	return r.answer, err
+}
+
+// carry takes over what the next request must answer.
+func (r *run) carry(from *Answer, prompt string) {
+	a := r.answer
+	a.ID = from.ID
+	a.Prompt = prompt
+	if prompt == "" {
+		a.Prompt = from.Prompt
+	}
+	a.Open = append(a.Open, from.Open...)
+	if len(a.Open) == 0 { // an Answer made by hand
+		for _, c := range from.Pending {
+			a.Open = append(a.Open, c.ID)
+		}
+	}
+	for _, id := range a.Open {
+		if c := from.pending(id); c != nil {
+			a.Pending = append(a.Pending, *c)
+		} else if c := from.result(id); c != nil {
+			a.Calls = append(a.Calls, *c)
+		} else {
+			a.Pending = append(a.Pending, Call{ID: id})
+		}
+	}
+	r.carried = len(a.Calls)
+}
+
+func (r *run) check(prompt string) error {
+	switch a := r.answer; {
+	case strings.TrimSpace(prompt) == "" && prompt != "", a.Prompt == "" && len(a.Open) == 0:
+		return &ConfigError{"prompt", "is empty"}
+	case invalidUTF8(a.Prompt) >= 0:
+		return &ConfigError{"prompt", fmt.Sprintf("has invalid UTF-8 at offset %d", invalidUTF8(a.Prompt))}
+	case a.ID == "" && len(a.Open) > 0:
+		return &ConfigError{"from.ID", "is empty although calls of it are open"}
+	}
+	return nil
+}
+
+// drive is the one loop body: a request, what the response says, a round of
+// calls, and again.
+func (r *run) drive(ctx context.Context) error {
+	for {
+		reply, err := r.respond(ctx)
+		if err != nil {
+			return err
+		}
+		if err := r.accept(reply); err != nil {
+			return err
+		}
+		calls := reply.calls()
+		if len(calls) == 0 && !reply.runsProgram() {
+			return r.finish(reply)
+		}
+		if r.answer.Turns == r.maxTurns {
+			r.answer.Pending = r.number(calls, r.answer.Turns+1)
+			r.answer.Partial = reply.text()
+			if len(calls) == 0 {
+				return ErrEmpty
+			}
+			return fmt.Errorf("%w: %d calls after %d rounds were not run", ErrMaxTurns, len(calls), r.maxTurns)
+		}
+		r.answer.Turns++
+		r.answer.Pending = r.number(calls, r.answer.Turns)
+		if err := r.round(ctx); err != nil {
+			return err
+		}
+		if err := r.judge(); err != nil {
+			return err
+		}
+	}
+}
+
+// accept moves the conversation on to a response that was completed. Of any
+// other it keeps the usage and moves nothing.
+func (r *run) accept(reply *reply) error {
+	a := r.answer
+	if err := reply.check(); err != nil {
+		if errors.Is(err, ErrIncomplete) {
+			a.Partial = reply.text()
+		}
+		return err
+	}
+	a.ID = reply.ID
+	a.Prompt = ""
+	a.Pending = a.Pending[:0]
+	a.Calls = a.Calls[r.carried:]
+	r.carried = 0
+	a.Open = nil
+	for _, it := range reply.calls() {
+		a.Open = append(a.Open, it.CallID)
+	}
+	return nil
+}
+
+func (r *run) number(calls []item, turn int) []Call {
+	out := make([]Call, len(calls))
+	for i, it := range calls {
+		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Arguments: []byte(it.arguments()), caller: it.program()}
+	}
+	return out
+}
+
+// finish takes the answer out of a response without calls.
+func (r *run) finish(reply *reply) error {
+	text, refused := reply.answer()
+	r.answer.Text = text
+	switch {
+	case refused:
+		return fmt.Errorf("%w: %.200s", ErrRefused, text)
+	case strings.TrimSpace(text) == "":
+		return ErrEmpty
+	}
+	r.answer.Stop = StopAnswered
+	return nil
+}
+
+// judge stops a model that gets nowhere.
+func (r *run) judge() error {
+	var bad int
+	var calls strings.Builder
+	round := r.answer.Calls[len(r.answer.Calls)-len(r.answer.Open):]
+	for _, c := range round {
+		if _, ok := errors.AsType[*ArgumentsError](c.Err); ok || errors.Is(c.Err, errUnknownTool) {
+			bad++
+		}
+		if r.maxRepeats > 0 {
+			fmt.Fprintf(&calls, "%q %q %q\n", c.Name, c.Arguments, c.Text)
+		}
+	}
+	if len(round) == 0 { // a program goes on
+		return nil
+	}
+	if bad == len(round) {
+		r.badTurns++
+	} else {
+		r.badTurns = 0
+	}
+	if r.badTurns == maxBadTurns {
+		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, round[0].Text)
+	}
+	if r.maxRepeats > 0 {
+		if s := calls.String(); s == r.last {
+			r.repeats++
+		} else {
+			r.last, r.repeats = s, 0
+		}
+		if r.repeats > r.maxRepeats {
+			return fmt.Errorf("%w: %d rounds were the same", ErrRepeating, r.repeats+1)
+		}
+	}
+	return nil
+}
+
+// stopReason gives the word for an error that ends a run.
+func stopReason(err error) StopReason {
+	for _, s := range []struct {
+		err  error
+		stop StopReason
+	}{
+		{ErrMaxTurns, StopMaxTurns},
+		{ErrTruncated, StopTruncated},
+		{ErrFiltered, StopFiltered},
+		{ErrIncomplete, StopIncomplete},
+		{ErrRefused, StopRefused},
+		{ErrEmpty, StopEmpty},
+		{ErrBadCalls, StopBadCalls},
+		{ErrRepeating, StopRepeating},
+	} {
+		if errors.Is(err, s.err) {
+			return s.stop
+		}
+	}
+	switch err := err.(type) {
+	case *ConfigError:
+		return StopInvalid
+	case *ToolError, *hookError:
+		return StopAborted
+	case *RequestError:
+		return StopRequest
+	case *ResponseError:
+		return StopFailed
+	case *ProtocolError:
+		return StopProtocol
+	case *UnsupportedItemError:
+		return StopUnsupported
+	case *endError:
+		return err.stop
+	}
+	return StopInvalid
+}
+
+// An endError says that the caller's context ended the run.
+type endError struct {
+	stop StopReason
+	err  error // of the context
+	why  error // its cause
+}
+
+func ended(ctx context.Context) error {
+	e := &endError{stop: StopCancelled, err: ctx.Err(), why: context.Cause(ctx)}
+	if errors.Is(e.err, context.DeadlineExceeded) {
+		e.stop = StopDeadline
+	}
+	return e
+}
+
+func (e *endError) Error() string   { return "fnloop: run ended: " + e.why.Error() }
+func (e *endError) Unwrap() []error { return []error{e.err, e.why} }

@@ -1,0 +1,317 @@
+package fnloop
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// A reply is what a Loop reads of a response. Decoding no more than this is
+// most of what a Loop saves over a client that decodes all of it.
+type reply struct {
+	ID                string `json:"id"`
+	Status            string `json:"status"`
+	IncompleteDetails struct {
+		Reason string `json:"reason"`
+	} `json:"incomplete_details"`
+	Error *struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+	Usage  *replyUsage `json:"usage"`
+	Output []item      `json:"output"`
+}
+
+type replyUsage struct {
+	InputTokens        int64 `json:"input_tokens"`
+	InputTokensDetails struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
+	OutputTokens        int64 `json:"output_tokens"`
+	OutputTokensDetails struct {
+		ReasoningTokens int64 `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+	TotalTokens int64 `json:"total_tokens"`
+}
+
+// An item is one element of a response's output. What differs in type from item
+// to item stays raw until its type is known.
+type item struct {
+	Type        string          `json:"type"`
+	ID          string          `json:"id"`
+	CallID      string          `json:"call_id"`
+	Name        string          `json:"name"`
+	Arguments   json.RawMessage `json:"arguments"`
+	Status      string          `json:"status"`
+	Phase       string          `json:"phase"`
+	Execution   string          `json:"execution"`
+	Content     json.RawMessage `json:"content"`
+	Caller      json.RawMessage `json:"caller"`
+	Environment json.RawMessage `json:"environment"`
+}
+
+// callerID is the call_id of the program that made a call, or empty when the
+// model made it itself.
+type callerID string
+
+func decodeReply(body []byte) (*reply, error) {
+	r := new(reply)
+	err := json.Unmarshal(body, r)
+	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && odd.Field != "" {
+		err = nil // a field of another type counts as missing, as for openai-go
+	}
+	if err != nil {
+		return nil, &ProtocolError{Reason: "not a response: " + notJSON(body, err)}
+	}
+	return r, nil
+}
+
+// notJSON says what came instead of a response.
+func notJSON(body []byte, err error) string {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return "an empty body"
+	}
+	return fmt.Sprintf("%v; the body begins with %q", err, snippet(body))
+}
+
+func snippet(body []byte) []byte {
+	const most = 120
+	body = bytes.TrimSpace(body)
+	return body[:min(len(body), most)]
+}
+
+// readReply takes what a Loop reads out of a response that openai-go decoded,
+// or that a stand-in made field by field.
+func readReply(res *responses.Response) (*reply, error) {
+	if raw := res.RawJSON(); raw != "" {
+		return decodeReply([]byte(raw))
+	}
+	r := &reply{ID: res.ID, Status: string(res.Status)}
+	r.IncompleteDetails.Reason = res.IncompleteDetails.Reason
+	if e := res.Error; e.Code != "" || e.Message != "" {
+		r.Error = &struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		}{string(e.Code), e.Message}
+	}
+	if u := res.Usage; u.TotalTokens != 0 || u.InputTokens != 0 || u.OutputTokens != 0 {
+		r.Usage = &replyUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.TotalTokens}
+		r.Usage.InputTokensDetails.CachedTokens = u.InputTokensDetails.CachedTokens
+		r.Usage.OutputTokensDetails.ReasoningTokens = u.OutputTokensDetails.ReasoningTokens
+	}
+	for _, o := range res.Output {
+		it := item{
+			Type: o.Type, ID: o.ID, CallID: o.CallID, Name: o.Name, Status: o.Status,
+			Phase: string(o.Phase), Execution: o.Execution,
+		}
+		if o.Arguments.OfString != "" {
+			it.Arguments, _ = json.Marshal(o.Arguments.OfString)
+		}
+		if o.Caller.Type != "" {
+			it.Caller, _ = json.Marshal(map[string]string{"type": o.Caller.Type, "caller_id": o.Caller.CallerID})
+		}
+		if len(o.Content) > 0 {
+			var parts []part
+			for _, c := range o.Content {
+				parts = append(parts, part{Type: c.Type, Text: c.Text, Refusal: c.Refusal})
+			}
+			it.Content, _ = json.Marshal(parts)
+		}
+		r.Output = append(r.Output, it)
+	}
+	return r, nil
+}
+
+// usage is what the response used, and whether it said so.
+func (r *reply) usage() (u Usage, ok bool) {
+	if r.Usage == nil {
+		return u, false
+	}
+	u = Usage{
+		InputTokens:     r.Usage.InputTokens,
+		CachedTokens:    r.Usage.InputTokensDetails.CachedTokens,
+		OutputTokens:    r.Usage.OutputTokens,
+		ReasoningTokens: r.Usage.OutputTokensDetails.ReasoningTokens,
+		TotalTokens:     r.Usage.TotalTokens,
+	}
+	if u.TotalTokens == 0 {
+		u.TotalTokens = u.InputTokens + u.OutputTokens
+	}
+	return u, true
+}
+
+// check returns nil for a response that the conversation can go on from.
+func (r *reply) check() error {
+	switch r.Status {
+	case "completed":
+	case "incomplete":
+		switch reason := r.IncompleteDetails.Reason; reason {
+		case "max_output_tokens":
+			return fmt.Errorf("%w: %s", ErrTruncated, reason)
+		case "content_filter":
+			return fmt.Errorf("%w: %s", ErrFiltered, reason)
+		default:
+			return fmt.Errorf("%w: reason %q", ErrIncomplete, reason)
+		}
+	case "failed", "cancelled":
+		e := &ResponseError{ID: r.ID, Status: r.Status}
+		if r.Error != nil {
+			e.Code, e.Message = r.Error.Code, r.Error.Message
+		}
+		return e
+	case "":
+		if r.Error != nil { // an error in the place of a response
+			return &ResponseError{ID: r.ID, Status: "failed", Code: r.Error.Code, Message: r.Error.Message}
+		}
+		return &ProtocolError{ID: r.ID, Reason: "it has no status"}
+	default:
+		return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("its status %q is not final; background responses are not supported", r.Status)}
+	}
+	if r.ID == "" {
+		return &ProtocolError{Reason: "it has no id to continue from"}
+	}
+	seen := make(map[string]bool)
+	for _, it := range r.Output {
+		if it.needsClient() {
+			return &UnsupportedItemError{Type: it.Type, ID: it.ID}
+		}
+		if it.Type != "function_call" {
+			continue
+		}
+		switch {
+		case it.CallID == "":
+			return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("the call of %q has no call_id", it.Name)}
+		case seen[it.CallID]:
+			return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("two calls have the call_id %q", it.CallID)}
+		case it.Status == "incomplete":
+			return fmt.Errorf("%w: the call of %q is incomplete", ErrTruncated, it.Name)
+		}
+		seen[it.CallID] = true
+	}
+	return nil
+}
+
+// needsClient reports whether the conversation cannot go on until the client
+// answers the item in a way that a Loop cannot. Types that are not known here
+// are taken for the server's own.
+func (it *item) needsClient() bool {
+	switch it.Type {
+	case "custom_tool_call", "local_shell_call", "apply_patch_call", "computer_call", "mcp_approval_request":
+		return true
+	case "tool_search_call":
+		return it.Execution == "client"
+	case "shell_call": // a hosted container has run it already
+		var env struct{ Type string }
+		return json.Unmarshal(it.Environment, &env) == nil && env.Type == "local"
+	}
+	return false
+}
+
+// calls are the function calls of the response.
+func (r *reply) calls() []item {
+	var calls []item
+	for _, it := range r.Output {
+		if it.Type == "function_call" {
+			calls = append(calls, it)
+		}
+	}
+	return calls
+}
+
+// runsProgram reports whether the response is neither an answer nor a refusal
+// to give one: a program that OpenAI runs has paused, and an empty request lets
+// it go on.
+func (r *reply) runsProgram() bool {
+	programs := 0
+	for _, it := range r.Output {
+		switch it.Type {
+		case "program":
+			programs++
+		case "message":
+			if it.Phase != "commentary" {
+				return false
+			}
+		}
+	}
+	return programs > 0
+}
+
+func (it *item) arguments() string {
+	var s string
+	if json.Unmarshal(it.Arguments, &s) != nil {
+		return string(it.Arguments) // a compatible server sent the object itself
+	}
+	return s
+}
+
+func (it *item) program() callerID {
+	var c struct {
+		Type     string
+		CallerID string `json:"caller_id"`
+	}
+	if len(it.Caller) > 0 && json.Unmarshal(it.Caller, &c) == nil && c.Type == "program" {
+		return callerID(c.CallerID)
+	}
+	return ""
+}
+
+// A part is a piece of a message.
+type part struct {
+	Type    string `json:"type"`
+	Text    string `json:"text"`
+	Refusal string `json:"refusal"`
+}
+
+func (it *item) parts() []part {
+	var parts []part
+	if json.Unmarshal(it.Content, &parts) != nil {
+		return nil
+	}
+	return parts
+}
+
+// answer is the text of the response's final messages, or the model's words
+// when it refused. Messages that only comment on the work are left out.
+func (r *reply) answer() (text string, refused bool) {
+	var texts, refusals []string
+	for _, it := range r.Output {
+		if it.Type != "message" || it.Phase == "commentary" {
+			continue
+		}
+		var text strings.Builder
+		for _, p := range it.parts() {
+			switch p.Type {
+			case "output_text":
+				text.WriteString(p.Text)
+			case "refusal":
+				refusals = append(refusals, p.Refusal)
+			}
+		}
+		if text.Len() > 0 {
+			texts = append(texts, text.String())
+		}
+	}
+	if len(refusals) > 0 {
+		return strings.Join(append(texts, refusals...), "\n"), true
+	}
+	return strings.Join(texts, "\n"), false
+}
+
+// text is all that the response says, comments too.
+func (r *reply) text() string {
+	var texts []string
+	for _, it := range r.Output {
+		if it.Type == "message" {
+			for _, p := range it.parts() {
+				if p.Text != "" {
+					texts = append(texts, p.Text)
+				}
+			}
+		}
+	}
+	return strings.Join(texts, "\n")
+}

@@ -1,0 +1,276 @@
+package fnloop
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// respond sends the next request until it gets a response that is worth
+// reading, and counts what every response used.
+func (r *run) respond(ctx context.Context) (*reply, error) {
+	params, err := r.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	maybeDelivered := false
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			return nil, ended(ctx)
+		}
+		start := time.Now()
+		reply, fail := r.post(ctx, params)
+		if fail != nil && ctx.Err() != nil {
+			return nil, ended(ctx)
+		}
+		if fail == nil {
+			r.count(reply)
+			fail = reply.failure()
+		}
+		r.log.DebugContext(ctx, "request", "attempt", attempt, "turn", r.answer.Turns, "previous", r.answer.ID,
+			"duration", time.Since(start), "failure", fail)
+		if fail == nil {
+			return reply, nil
+		}
+		maybeDelivered = maybeDelivered || fail.maybeDelivered
+		wait := fail.wait
+		if wait < 0 {
+			wait = backoff(attempt)
+		}
+		if !fail.retry || attempt >= r.attempts || wait > r.maxRetryWait {
+			if reply != nil {
+				return reply, nil // it says itself what failed
+			}
+			if e, ok := errors.AsType[*RequestError](fail.err); ok {
+				e.Attempts, e.MaybeDelivered = attempt, maybeDelivered
+			}
+			return nil, fail.err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ended(ctx)
+		}
+	}
+}
+
+func (r *run) count(reply *reply) {
+	r.answer.Responses++
+	if u, ok := reply.usage(); ok {
+		r.answer.Usage.add(u)
+	} else {
+		r.answer.Unmetered++
+	}
+}
+
+// A failure is why one attempt got nothing that the loop can go on with.
+type failure struct {
+	err            error
+	retry          bool          // it may go away
+	wait           time.Duration // that the API asked for; negative means none
+	maybeDelivered bool
+}
+
+func (f *failure) String() string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprint(f.err)
+}
+
+// failure is not nil for a response that failed for a passing reason.
+func (r *reply) failure() *failure {
+	if r.Status != "failed" || r.Error == nil {
+		return nil
+	}
+	switch r.Error.Code {
+	case "server_error", "rate_limit_exceeded":
+		return &failure{err: r.check(), retry: true, wait: waitInText(r.Error.Message)}
+	}
+	return nil
+}
+
+// post sends a request once.
+func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+	var answer *http.Response
+	var body []byte
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer)}
+	_, sdk := r.loop.Client.(*responses.ResponseService)
+	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
+		opts = append(opts, option.WithResponseBodyInto(&body))
+	}
+	res, err := r.loop.Client.New(ctx, params, opts...)
+	if err != nil {
+		return nil, classify(err, answer)
+	}
+	var got *reply
+	switch {
+	case sdk:
+		got, err = decodeReply(body)
+	case res == nil:
+		err = &ProtocolError{Reason: "the client returned neither a response nor an error"}
+	default:
+		got, err = readReply(res)
+	}
+	if err != nil {
+		return nil, &failure{err: err}
+	}
+	return got, nil
+}
+
+// permanent are the codes of status 429 that waiting does not cure.
+var permanent = []string{
+	"insufficient_quota", "credit_balance_exhausted", "organization_spend_limit_exceeded",
+	"project_spend_limit_exceeded", "organization_usage_limit_exceeded",
+}
+
+// classify says what to make of an error of the client. The answer is nil when
+// none came.
+func classify(err error, answer *http.Response) *failure {
+	if api, ok := errors.AsType[*responses.Error](err); ok {
+		e := &RequestError{StatusCode: api.StatusCode, Code: api.Code, Message: api.Message, Param: api.Param, Attempts: 1, Err: err}
+		if api.Response != nil {
+			answer = api.Response
+		}
+		return httpFailure(e, api.Type, answer)
+	}
+	if answer != nil && answer.StatusCode >= http.StatusBadRequest { // with a body that is no API error
+		e := &RequestError{StatusCode: answer.StatusCode, Attempts: 1, Err: fmt.Errorf("%s: %w", answer.Status, err)}
+		return httpFailure(e, "", answer)
+	}
+	e := &RequestError{Attempts: 1, Err: err}
+	if answer != nil {
+		e.StatusCode, e.RequestID = answer.StatusCode, answer.Header.Get("X-Request-Id")
+	}
+	sent, retry := transport(err)
+	e.MaybeDelivered = sent
+	return &failure{err: e, retry: retry, wait: -1, maybeDelivered: sent}
+}
+
+func httpFailure(e *RequestError, kind string, answer *http.Response) *failure {
+	f := &failure{err: e, wait: -1}
+	header := http.Header{}
+	if answer != nil {
+		header = answer.Header
+		e.RequestID = header.Get("X-Request-Id")
+		if e.Code == "" && e.Message == "" && answer.Body != nil { // openai-go has put it back
+			if body, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)); len(bytes.TrimSpace(body)) > 0 {
+				e.Message = fmt.Sprintf("the body begins with %q", snippet(body))
+			}
+		}
+	}
+	f.wait = retryAfter(header)
+	switch s := e.StatusCode; {
+	case s == http.StatusTooManyRequests:
+		f.retry = true
+		if f.wait < 0 {
+			f.wait = waitInText(e.Message)
+		}
+	case s == http.StatusRequestTimeout, s >= http.StatusInternalServerError:
+		f.retry, f.maybeDelivered = true, true
+	case s == http.StatusConflict, e.Code == "conversation_locked":
+		f.retry = true
+	}
+	switch header.Get("X-Should-Retry") {
+	case "true":
+		f.retry = true
+	case "false":
+		f.retry = false
+	}
+	if slices.Contains(permanent, e.Code) || slices.Contains(permanent, kind) {
+		f.retry = false
+	}
+	e.MaybeDelivered = f.maybeDelivered
+	return f
+}
+
+// transport says of an error that is no HTTP answer whether the request may
+// have been sent, and whether to send it again.
+func transport(err error) (sent, retry bool) {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return false, true
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return false, true
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return false, false
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		for _, early := range []string{"net/http: invalid", "unsupported protocol scheme", "no Host in request URL"} {
+			if strings.Contains(u.Err.Error(), early) {
+				return false, false
+			}
+		}
+		return true, true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return true, true
+	}
+	return false, false
+}
+
+// retryAfter is how long the headers ask to wait, or negative.
+func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return seconds(ms / 1000)
+	}
+	after := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(after, 64); err == nil {
+		return seconds(s)
+	}
+	if t, err := http.ParseTime(after); err == nil {
+		return max(time.Until(t), 0)
+	}
+	return -1
+}
+
+func seconds(s float64) time.Duration {
+	const forever = 365 * 24 * time.Hour
+	if !(s >= 0) {
+		return -1
+	}
+	return time.Duration(min(s, forever.Seconds()) * float64(time.Second))
+}
+
+var tryAgainIn = regexp.MustCompile(`try again in (?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)(ms|s))?`)
+
+// waitInText is the wait that a rate limit's message asks for, or negative.
+// Within a response it is written nowhere else.
+func waitInText(message string) time.Duration {
+	m := tryAgainIn.FindStringSubmatch(message)
+	if m == nil || m[1]+m[2]+m[3] == "" {
+		return -1
+	}
+	hours, _ := strconv.ParseFloat(m[1], 64)
+	minutes, _ := strconv.ParseFloat(m[2], 64)
+	secs, _ := strconv.ParseFloat(m[3], 64)
+	if m[4] == "ms" {
+		secs /= 1000
+	}
+	return seconds(hours*3600 + minutes*60 + secs)
+}
+
+// backoff is the wait after an attempt when the API names none: half a second,
+// doubled each time up to eight, less up to a quarter so that clients spread.
+func backoff(attempt int) time.Duration {
+	d := min(500*time.Millisecond<<min(attempt-1, 10), 8*time.Second)
+	return d - time.Duration(rand.Int64N(int64(d)/4))
+}

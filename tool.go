@@ -1,0 +1,191 @@
+package fnloop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/fnloop/fnloop/internal/strict"
+)
+
+// A Call is one request of the model to run a tool.
+type Call struct {
+	// Turn is the round, counted from one within a run, that the call is of.
+	Turn int
+	// ID pairs the call with its output. It is the model's, unique within a
+	// response.
+	ID string
+	// Name is the tool's.
+	Name string
+	// Arguments are the text that the model wrote: a JSON object if all is
+	// well, but it may be anything, also nothing.
+	Arguments json.RawMessage
+	// Started reports, for a call that is pending in an [Answer], that its
+	// handler had begun: what it does may have happened.
+	Started bool
+
+	caller callerID
+}
+
+// An Output is what the model reads in answer to a call.
+type Output struct {
+	// Text is sent as it is, cut to the loop's MaxOutput.
+	Text string
+	// IsError says that Text tells of a failure. The model sees the text alone.
+	IsError bool
+}
+
+// A Handler runs a call.
+//
+// An error is for the model: it reads the error's text, and the run goes on.
+// When Output has a text of its own the model reads that instead, and the error
+// reaches the caller alone, in [CallResult.Err]. An error made by [Abort] stops
+// the run. Once ctx is done a handler should return soon: after [Loop.Grace] it
+// is left behind and what it returns later is dropped.
+type Handler func(ctx context.Context, call Call) (Output, error)
+
+// A Tool is a function that the model can call.
+//
+// [NewTool] makes one from a Go function. A literal is the way in for a
+// hand-written schema; its Handle then reads the arguments by itself.
+type Tool struct {
+	// Name has 1 to 64 letters, digits, '_' and '-', and is unique in a Loop.
+	Name string
+	// Description tells the model what the tool does and when to use it.
+	Description string
+	// Parameters is the strict JSON schema of the arguments; see [CheckStrict].
+	// Nil means that there are none.
+	Parameters json.RawMessage
+	// Handle runs the calls. It must be safe for concurrent use unless Serial
+	// is set and the Loop serves one run at a time.
+	Handle Handler
+	// Timeout bounds one call, counted from when its handler starts. The model
+	// learns that the tool timed out, and the run goes on. Zero means no limit
+	// but the run's own.
+	Timeout time.Duration
+	// Serial keeps a call from running beside any other of its round.
+	Serial bool
+
+	checked bool  // NewTool has judged Parameters
+	err     error // why the tool cannot be used, for makers that return none
+}
+
+// NewTool makes a tool of fn. The schema of the parameters is that of In, a
+// struct or a pointer to one ([SchemaFor] says which types it may hold), and
+// arguments that do not fit it are answered with what is wrong, without a call
+// of fn.
+//
+// An Out that is a string or an [Output] is sent as it is, any other as JSON.
+func NewTool[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) (Tool, error) {
+	tool := Tool{Name: name, Description: description, checked: true}
+	if err := checkToolName(name); err != nil {
+		return Tool{}, &ConfigError{Field: "Tool.Name", Reason: err.Error()}
+	}
+	if fn == nil {
+		return Tool{}, &ConfigError{Field: fmt.Sprintf("tool %q", name), Reason: "the function is nil"}
+	}
+	schema, err := SchemaFor[In]()
+	if err != nil {
+		return Tool{}, fmt.Errorf("fnloop: tool %q: %w", name, err)
+	}
+	if err := checkEncodable(reflect.TypeFor[Out]()); err != nil {
+		return Tool{}, fmt.Errorf("fnloop: tool %q: result: %w", name, err)
+	}
+	decoder, err := strict.Compile(schema)
+	if err != nil {
+		return Tool{}, fmt.Errorf("fnloop: tool %q: %w", name, err)
+	}
+	tool.Parameters = schema
+	tool.Handle = func(ctx context.Context, call Call) (Output, error) {
+		var in In
+		if err := decoder.Decode(call.Arguments, &in); err != nil {
+			return Output{}, &ArgumentsError{Tool: name, Reason: err.Error()}
+		}
+		out, err := fn(ctx, in)
+		if err != nil {
+			if o, ok := any(out).(Output); ok {
+				return o, err
+			}
+			return Output{}, err
+		}
+		return encodeOutput(out)
+	}
+	return tool, nil
+}
+
+// MustTool is [NewTool] for tools that are known when the program is written.
+// It panics where NewTool returns an error.
+func MustTool[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) Tool {
+	tool, err := NewTool(name, description, fn)
+	if err != nil {
+		panic(err)
+	}
+	return tool
+}
+
+// Abort makes an error that stops the run when a handler returns it. The caller
+// gets it as a [*ToolError] around err; the model never reads it. The outputs
+// of the round's other calls are kept in the Answer.
+func Abort(err error) error {
+	if err == nil {
+		err = errors.New("aborted by the tool")
+	}
+	return &abort{err}
+}
+
+type abort struct{ err error }
+
+func (a *abort) Error() string { return a.err.Error() }
+func (a *abort) Unwrap() error { return a.err }
+
+func encodeOutput(out any) (Output, error) {
+	switch out := out.(type) {
+	case Output:
+		return out, nil
+	case string:
+		return Output{Text: out}, nil
+	case json.RawMessage:
+		return Output{Text: string(out)}, nil
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(out); err != nil {
+		return Output{Text: "the tool ran, but its result could not be encoded", IsError: true}, err
+	}
+	return Output{Text: string(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))}, nil
+}
+
+// checkEncodable refuses results that can never be encoded.
+func checkEncodable(t reflect.Type) error {
+	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
+		if t.Implements(reflect.TypeFor[json.Marshaler]()) {
+			return nil
+		}
+		return fmt.Errorf("%v cannot be encoded as JSON; return a string, a struct or an Output", t)
+	}
+	return nil
+}
+
+func checkToolName(name string) error {
+	const maxName = 64 // what Chat Completions, Azure and relays take; Responses itself takes 128
+	if name == "" {
+		return errors.New("is empty")
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("%.80q is longer than %d characters", name, maxName)
+	}
+	for _, c := range name {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
+		default:
+			return fmt.Errorf("%q has a %q; letters, digits, '_' and '-' are allowed", name, c)
+		}
+	}
+	return nil
+}
