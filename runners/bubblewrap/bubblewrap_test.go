@@ -1,3 +1,5 @@
+//go:build linux
+
 package bubblewrap_test
 
 import (
@@ -6,14 +8,10 @@ import (
 	"runtime"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/runners/bubblewrap"
 	"github.com/fnloop/fnloop/runners/runnertest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // need skips a test where there is no bubblewrap, and fails it on CI.
 func need(t testing.TB) {

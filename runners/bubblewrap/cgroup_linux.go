@@ -43,7 +43,10 @@ func findCgroups(dir string) (*cgroups, error) {
 	c := &cgroups{owner: fmt.Sprintf("%s%d.%d.", ownerPrefix, os.Getpid(), start)}
 	if dir != "" {
 		c.version, c.memory, c.pids = 2, dir, dir
-		return c, c.try()
+		if err := c.try(); err != nil {
+			return nil, err
+		}
+		return c, nil
 	}
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -61,7 +64,10 @@ func findCgroups(dir string) (*cgroups, error) {
 		c.version = 1
 		c.memory = filepath.Join(root, "memory", paths["memory"])
 		c.pids = filepath.Join(root, "pids", paths["pids"])
-		return c, c.try()
+		if err := c.try(); err != nil {
+			return nil, err
+		}
+		return c, nil
 	}
 	// A cgroup that holds processes, as our own does, has no children under
 	// limits. Its parents may.

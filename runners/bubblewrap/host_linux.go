@@ -54,14 +54,13 @@ const (
 )
 
 // findHost finds out whether and how programs can be isolated, and runs one.
-func (r *Runner) findHost(ctx context.Context) (h *host, err error) {
+func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*bootTime)
 	defer cancel()
-	h = new(host)
+	h := new(host)
 	defer func() {
 		if err != nil {
 			h.close()
-			h = nil
 		}
 	}()
 	if err := h.findBwrap(ctx, r.Path); err != nil {
@@ -91,11 +90,9 @@ func (r *Runner) findHost(ctx context.Context) (h *host, err error) {
 	err = r.probe(ctx, h)
 	if err != nil && h.setUser && ctx.Err() == nil {
 		h.setUser = false
-		if r.probe(ctx, h) == nil {
-			h.protection.Missing = append(h.protection.Missing,
-				fmt.Sprintf("programs are root for the kernel outside, as they cannot be user %d: %v", nobody, err))
-			err = nil
-		}
+		h.protection.Missing = append(h.protection.Missing,
+			fmt.Sprintf("programs are root for the kernel outside, as they cannot be user %d: %v", nobody, err))
+		err = r.probe(ctx, h)
 	}
 	if err != nil {
 		return nil, err
@@ -295,9 +292,6 @@ func (h *host) args(s spec) []string {
 			a = append(a, "--ro-bind-try", dir, dir)
 		}
 	}
-	for _, dir := range h.binds {
-		a = append(a, "--ro-bind", dir, dir)
-	}
 	for _, name := range etc {
 		a = append(a, "--ro-bind-try", "/etc/"+name, "/etc/"+name)
 	}
@@ -315,6 +309,9 @@ func (h *host) args(s spec) []string {
 	a = append(a,
 		"--size", size, "--perms", "1777", "--tmpfs", "/dev/shm",
 		"--size", size, "--perms", "1777", "--tmpfs", "/tmp")
+	for _, dir := range h.binds { // may be below /tmp
+		a = append(a, "--ro-bind", dir, dir)
+	}
 	if !h.local {
 		a = append(a, "--remount-ro", "/usr/local")
 	}

@@ -1,0 +1,148 @@
+package relay_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fnloop/fnloop/internal/relay"
+)
+
+type chunks struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (c *chunks) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.got = append(c.got, string(p))
+	return len(p), nil
+}
+
+func TestWriterCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c chunks
+		w := relay.New(&c)
+		for i := range 100 {
+			fmt.Fprintf(w, "line %d\n", i)
+		}
+		synctest.Wait()
+		fmt.Fprint(w, "the end")
+		w.Close(time.Second)
+		got := strings.Join(c.got, "")
+		if !strings.HasPrefix(got, "line 0\n") || !strings.HasSuffix(got, "line 99\nthe end") || strings.Contains(got, "left out") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestWriterKeepsRunes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c chunks
+		w := relay.New(&c)
+		for _, b := range []byte("a€😀é\xff\xe2\x82") {
+			w.Write([]byte{b})
+			synctest.Wait()
+		}
+		w.Close(time.Second)
+		if got := strings.Join(c.got, ""); got != "a€😀é\xff\xe2\x82" {
+			t.Errorf("got %q", got)
+		}
+		for _, s := range c.got[:len(c.got)-2] {
+			if !utf8.ValidString(s) {
+				t.Errorf("a chunk is %q", s)
+			}
+		}
+	})
+}
+
+// gate is a writer that waits for leave before each write.
+type gate struct {
+	chunks
+	leave chan struct{}
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	<-g.leave
+	return g.chunks.Write(p)
+}
+
+func TestWriterDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{leave: make(chan struct{})}
+		w := relay.New(g)
+		const total = 3_000_000
+		piece := []byte(strings.Repeat("€", 1000))
+		for range total / len(piece) {
+			w.Write(piece[:1001])
+			w.Write(piece[1001:])
+		}
+		close(g.leave)
+		synctest.Wait()
+		w.Write([]byte("the end"))
+		w.Close(time.Second)
+		got := strings.Join(g.got, "")
+		if !utf8.ValidString(got) {
+			t.Error("a rune was split")
+		}
+		before, after, ok := strings.Cut(got, "\n[... ")
+		var missing int
+		if n, _ := fmt.Sscanf(after, "%d bytes left out", &missing); !ok || n != 1 {
+			t.Fatalf("no note in %d bytes", len(got))
+		}
+		if len(before)+missing != total {
+			t.Errorf("%d bytes came and %d are said to be missing, of %d", len(before), missing, total)
+		}
+		if !strings.HasSuffix(after, "...]\nthe end") {
+			t.Errorf("after the note came %q", after)
+		}
+	})
+}
+
+func TestCloseLeavesAStuckWriterBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{leave: make(chan struct{})}
+		w := relay.New(g)
+		w.Write([]byte("a"))
+		begin := time.Now()
+		w.Close(100 * time.Millisecond)
+		if took := time.Since(begin); took != 100*time.Millisecond {
+			t.Errorf("Close() took %v", took)
+		}
+		w.Write(bytes.Repeat([]byte("b"), 1<<20))
+		close(g.leave)
+		synctest.Wait()
+		if got := strings.Join(g.got, ""); got != "a" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+type broken struct{ n int }
+
+func (b *broken) Write([]byte) (int, error) {
+	b.n++
+	return 0, errors.New("no")
+}
+
+func TestWriterStopsAtAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := new(broken)
+		w := relay.New(b)
+		for range 10 {
+			w.Write([]byte("x"))
+			synctest.Wait()
+		}
+		w.Close(time.Second)
+		if b.n != 1 {
+			t.Errorf("the broken writer was called %d times", b.n)
+		}
+	})
+}

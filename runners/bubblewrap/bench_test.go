@@ -1,0 +1,76 @@
+//go:build linux
+
+package bubblewrap_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/runners/bubblewrap"
+)
+
+const fib = "def fib(n):\n a, b = 0, 1\n for _ in range(n): a, b = b, a + b\n return a\nprint(fib(40))\n"
+
+// bare gives a function that runs fib without any sandbox.
+func bare(b *testing.B) func() {
+	b.Helper()
+	file := filepath.Join(b.TempDir(), "main.py")
+	if err := os.WriteFile(file, []byte(fib), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	python := "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil {
+		python = "python3"
+	}
+	return func() {
+		if out, err := exec.Command(python, file).Output(); err != nil || string(out) != "102334155\n" {
+			b.Fatalf("%q, %v", out, err)
+		}
+	}
+}
+
+func call(b *testing.B, r fnloop.Runner) {
+	b.Helper()
+	res, err := r.Run(context.Background(), fnloop.Program{Source: fib})
+	if err != nil || res.Stdout != "102334155\n" {
+		b.Fatalf("Run() = %+v, %v", res, err)
+	}
+}
+
+// compare runs two things in turn and reports the median of each and their
+// ratio.
+func compare(b *testing.B, ours, theirs func(), pause time.Duration) {
+	b.Helper()
+	var us, them []time.Duration
+	timed := func(f func()) time.Duration {
+		begin := time.Now()
+		f()
+		return time.Since(begin)
+	}
+	ours()
+	for b.Loop() {
+		time.Sleep(pause)
+		them = append(them, timed(theirs))
+		time.Sleep(pause)
+		us = append(us, timed(ours))
+	}
+	slices.Sort(us)
+	slices.Sort(them)
+	u, t := us[len(us)/2], them[len(them)/2]
+	b.ReportMetric(float64(u.Microseconds())/1000, "ms/call")
+	b.ReportMetric(float64(t.Microseconds())/1000, "ms/python3")
+	b.ReportMetric(float64(u)/float64(t), "ratio")
+}
+
+// BenchmarkCold compares a call that makes its sandbox with python3 main.py
+// without one.
+func BenchmarkCold(b *testing.B) {
+	r := open(b, new(bubblewrap.Runner))
+	compare(b, func() { call(b, r) }, bare(b), 0)
+}

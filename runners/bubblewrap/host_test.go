@@ -1,0 +1,410 @@
+//go:build linux
+
+package bubblewrap_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/runners/bubblewrap"
+)
+
+// helper is the variable that makes another program of the test binary.
+const helper = "FNLOOP_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(helper) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "sleep":
+		helpSleep()
+	case "protection":
+		helpProtection()
+	}
+}
+
+// helpSleep runs a program that says when it is up, and then sleeps.
+func helpSleep() {
+	r := &bubblewrap.Runner{Time: time.Minute}
+	_, err := r.Run(context.Background(), fnloop.Program{
+		Source: "import os\nif os.fork() == 0: os.setsid()\nprint('up')\nos.execv('/bin/sleep', ['" + os.Args[1] + "', '60'])",
+		Stdout: os.Stdout,
+	})
+	fmt.Println(err)
+}
+
+// helpProtection says what protects the programs of whoever runs it.
+func helpProtection() {
+	r := new(bubblewrap.Runner)
+	defer r.Close()
+	p, err := r.Protection(context.Background())
+	fmt.Printf("uid=%d cgroup=%d missing=%d err=%v\n", p.UID, p.Cgroup, len(p.Missing), err)
+	res, err := r.Run(context.Background(), fnloop.Program{Source: "import os\nprint(os.getuid())\nn = 0\ntry:\n for i in range(1000):\n  if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '9'])\n  n += 1\nexcept OSError: pass\nprint(n < 200)\ntry: bytearray(600 << 20)\nexcept MemoryError: print('MemoryError')"})
+	fmt.Printf("%q %q %v\n", res.Stdout, res.End, err)
+}
+
+// processes are those with word in their command line.
+func processes(word string) (found []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), word) {
+			found = append(found, filepath.Dir(f)+" "+strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+func TestSandboxDiesWithTheHost(t *testing.T) {
+	need(t)
+	const name = "fnloop-test-orphan"
+	cmd := exec.Command(os.Args[0], name)
+	cmd.Env = append(os.Environ(), helper+"=sleep")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if line != "up\n" {
+		t.Errorf("the helper printed %q, %v", line, err)
+	}
+	sleeping := func() []string {
+		return slices.DeleteFunc(processes(name), func(s string) bool { return !strings.Contains(s, name+" 60") })
+	}
+	eventually(t, "two processes sleep", func() bool { return len(sleeping()) == 2 })
+	cmd.Process.Kill()
+	cmd.Wait()
+	eventually(t, "they are gone", func() bool { return len(sleeping()) == 0 })
+}
+
+func TestUnprivileged(t *testing.T) {
+	need(t)
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become somebody else")
+	}
+	dir, err := os.MkdirTemp("/tmp", "fnloop-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	program := filepath.Join(dir, "helper")
+	b, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Dir = "/"
+	cmd.Env = []string{helper + "=protection", "PATH=/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345, NoSetGroups: false}}
+	out, err := cmd.CombinedOutput()
+	const want = "uid=12345 cgroup=0 missing=1 err=<nil>\n\"65534\\nTrue\\nMemoryError\\n\" \"exit\" <nil>\n"
+	if err != nil || string(out) != want {
+		t.Errorf("an unprivileged host has %v\n%s, want\n%s", err, out, want)
+	}
+}
+
+func TestInheritedDescriptors(t *testing.T) {
+	r := open(t, new(bubblewrap.Runner))
+	// As a library in C, or whoever started this process, may have left it.
+	fd, err := syscall.Open("/etc", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "import os\nfor fd in range(3, 256):\n try: print(fd, os.open('shadow', 0, dir_fd=fd))\n except OSError: pass"})
+	if err != nil || res.Stdout != "" || res.End != fnloop.EndExit {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+}
+
+func TestSecretsStayOutside(t *testing.T) {
+	t.Setenv("FNLOOP_SECRET", "hunter2")
+	r := open(t, new(bubblewrap.Runner))
+	res, err := r.Run(t.Context(), fnloop.Program{Source: `import glob, os
+found = 'hunter2' in str(os.environ)
+for f in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):
+    try: found |= b'hunter' + b'2' in open(f, 'rb').read()
+    except OSError: pass
+print(found)`})
+	if err != nil || res.Stdout != "False\n" {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+}
+
+// left counts what runs could leave behind.
+func left(t *testing.T) map[string]int {
+	t.Helper()
+	count := func(pattern string) int {
+		m, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(m)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, f := range stats {
+		if b, err := os.ReadFile(f); err == nil {
+			if _, rest, ok := strings.Cut(string(b), ") "); ok && strings.Fields(rest)[1] == fmt.Sprint(os.Getpid()) {
+				children++
+			}
+		}
+	}
+	return map[string]int{
+		"descriptors": count("/proc/self/fd/*"),
+		"goroutines":  runtime.NumGoroutine(),
+		"children":    children,
+		"mounts":      strings.Count(string(mounts), "\n"),
+		"cgroups": count("/sys/fs/cgroup/fnloop.*") + count("/sys/fs/cgroup/*/fnloop.*") +
+			count("/sys/fs/cgroup/*/*/fnloop.*") + count("/sys/fs/cgroup/*/*/*/fnloop.*"),
+		"sandboxes": len(processes("/tmp/main.py")),
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	r := open(t, new(bubblewrap.Runner))
+	checkNothingIsLeft(t, r, nil)
+}
+
+func checkNothingIsLeft(t *testing.T, r *bubblewrap.Runner, settle func()) {
+	t.Helper()
+	programs := []fnloop.Program{
+		{Source: "print(1)"},
+		{Source: "import os; os.abort()"},
+		{Source: "import os\nif os.fork() == 0:\n os.setsid()\n while True: pass"},
+		{Source: "while True: pass", Limits: fnloop.Limits{Time: 50 * time.Millisecond}},
+		{Source: "print(1)", Stdin: make([]byte, 1<<20)},
+		{Source: "while True: print('x' * 1000)", Limits: fnloop.Limits{Time: 100 * time.Millisecond}, Stdout: io.Discard},
+		{Source: "x ="},
+	}
+	n := 300
+	if testing.Short() {
+		n = 60
+	}
+	run := func(n int) {
+		var wg sync.WaitGroup
+		work := make(chan int)
+		for range 4 {
+			wg.Go(func() {
+				for i := range work {
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if i%9 == 8 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(i%40)*time.Millisecond)
+					}
+					if _, err := r.Run(ctx, programs[i%len(programs)]); err != nil && ctx.Err() == nil {
+						t.Errorf("Run() error = %v", err)
+					}
+					cancel()
+				}
+			})
+		}
+		for i := range n {
+			work <- i
+		}
+		close(work)
+		wg.Wait()
+		if settle != nil {
+			settle()
+		}
+	}
+	run(40)
+	before := left(t)
+	run(n)
+	var after map[string]int
+	eventually(t, "as much is left as before", func() bool {
+		after = left(t)
+		for what, n := range after {
+			if n > before[what] {
+				t.Logf("%s: %d, were %d", what, n, before[what])
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestClosed(t *testing.T) {
+	need(t)
+	r := new(bubblewrap.Runner)
+	if err := r.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() error = %v", err)
+		}
+	}
+	if res, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)"}); err == nil {
+		t.Errorf("Run() = %+v after Close", res)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	r := open(t, &bubblewrap.Runner{Time: time.Minute, Memory: 64 << 20, Tmp: 8 << 20})
+	env := r.Environment()
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "import platform; print(platform.python_version())"})
+	if err != nil || strings.TrimSpace(res.Stdout) != env.Python || env.Python == "" {
+		t.Errorf("Environment() = %+v, the program sees %q, %v", env, res.Stdout, err)
+	}
+	if want := (fnloop.Limits{Time: time.Minute, Memory: 64 << 20}); env.Limits != want || res.Limits != want || env.Network || env.Writable != "/tmp (8 MiB)" {
+		t.Errorf("Environment() = %+v, Limits = %v", env, res.Limits)
+	}
+}
+
+// Whatever other interpreters this machine has must do as well.
+func TestPythons(t *testing.T) {
+	home, _ := os.UserHomeDir()
+	found, _ := filepath.Glob(home + "/.pyenv/versions/3.*/bin/python3")
+	if venv := filepath.Join(t.TempDir(), "venv"); exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", venv).Run() == nil {
+		found = append(found, filepath.Join(venv, "bin/python3"))
+	}
+	if len(found) == 0 {
+		t.Skip("this machine has one interpreter only")
+	}
+	for _, python := range found {
+		t.Run(python, func(t *testing.T) {
+			r := open(t, &bubblewrap.Runner{Python: python})
+			p, err := r.Protection(t.Context())
+			if e, ok := errors.AsType[*bubblewrap.Error](err); ok && strings.Contains(e.Missing, "3.8") {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := r.Run(t.Context(), fnloop.Program{Source: "import sys, ssl, ctypes, hashlib, multiprocessing as m\ndef f(x): return x + 1\nif __name__ == '__main__':\n m.set_start_method('spawn')\n with m.Pool(1) as p: print(p.map(f, [1]), sys.executable)\n raise SystemExit(3)"})
+			if err != nil || res.Stdout != "[2] "+p.Python+"\n" || res.Stderr != "" || res.ExitCode == nil || *res.ExitCode != 3 {
+				t.Errorf("Run() = %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// imposter writes a program that takes bwrap's place.
+func imposter(t *testing.T, script string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "fnloop-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	path := filepath.Join(dir, "bwrap")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo bubblewrap ${VERSION:-0.8.0} && exit\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		name, said, missing, advice string
+	}{
+		{"ubuntu", "bwrap: setting up uid map: Permission denied", "user namespaces", "apparmor_restrict_unprivileged_userns"},
+		{"ubuntu net", "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", "user namespaces", "AppArmor"},
+		{"docker", "bwrap: Creating new namespace failed: Operation not permitted", "namespaces", "seccomp"},
+		{"sysctl", "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces.", "namespaces", "unprivileged_userns_clone"},
+		{"proc", "bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "/proc", "systempaths=unconfined"},
+		{"other", "bwrap: something new", "sandbox", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := open(t, &bubblewrap.Runner{Path: imposter(t, "echo \""+test.said+"\" >&2; exit 1\n")})
+			for range 2 {
+				_, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)"})
+				e, ok := errors.AsType[*bubblewrap.Error](err)
+				if !ok || !strings.Contains(e.Missing, test.missing) || !strings.Contains(e.Advice, test.advice) || !strings.Contains(err.Error(), test.said) {
+					t.Errorf("Run() error = %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestRefusesWhatIsNotThere(t *testing.T) {
+	need(t)
+	for name, test := range map[string]struct {
+		r       *bubblewrap.Runner
+		missing string
+	}{
+		"bwrap":          {&bubblewrap.Runner{Path: "/nonexistent/bwrap"}, "bubblewrap"},
+		"python":         {&bubblewrap.Runner{Python: "/nonexistent/python"}, "Python"},
+		"not python":     {&bubblewrap.Runner{Python: "/bin/true"}, "working Python"},
+		"cgroup":         {&bubblewrap.Runner{Cgroup: "/nonexistent"}, "cgroup"},
+		"old bwrap":      {&bubblewrap.Runner{Path: imposter(t, "") + ".old"}, "bubblewrap"},
+		"silent bwrap":   {&bubblewrap.Runner{Path: imposter(t, "exit 1\n")}, ""},
+		"not even bwrap": {&bubblewrap.Runner{Path: "/bin/true"}, "bubblewrap 0.7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer test.r.Close()
+			err := test.r.Probe(t.Context())
+			e, ok := errors.AsType[*bubblewrap.Error](err)
+			if err == nil || test.missing != "" && (!ok || !strings.Contains(e.Missing, test.missing)) {
+				t.Errorf("Probe() error = %v", err)
+			}
+			if env := test.r.Environment(); env.Python != "" {
+				t.Errorf("Environment() = %+v", env)
+			}
+		})
+	}
+}
+
+// A bwrap that never becomes a sandbox is given up at the caller's word.
+func TestCancelDuringStart(t *testing.T) {
+	r := open(t, &bubblewrap.Runner{Path: imposter(t, "exec sleep 60\n")})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := r.Run(ctx, fnloop.Program{Source: "print(1)"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Run() error = %v", err)
+	}
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("Run() took %v", took)
+	}
+}
+
+func TestSmallMemory(t *testing.T) {
+	r := open(t, new(bubblewrap.Runner))
+	_, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)", Limits: fnloop.Limits{Memory: 1 << 20}})
+	if _, ok := errors.AsType[*fnloop.ProgramError](err); !ok {
+		t.Errorf("Run() error = %v", err)
+	}
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)", Limits: fnloop.Limits{Memory: bubblewrap.MinMemory}})
+	if err != nil || res.Stdout != "1\n" {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+}
