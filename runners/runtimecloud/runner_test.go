@@ -140,6 +140,9 @@ func TestEndings(t *testing.T) {
 		{"124", status(124), false, fnloop.EndExit, "", 124, "only the service says that time was up"},
 		{"killed", signal(9), false, fnloop.EndUnknown, "", -1, "no status is not success"},
 		{"killed by a number", signal(11), true, fnloop.EndSignal, "SIGSEGV", -1, "the state tells it from a status"},
+		{"out of memory", func(context.Context, *runtimetest.Command) runtimetest.Exit {
+			return runtimetest.Exit{Signal: 9, OOM: true}
+		}, false, fnloop.EndMemory, "", -1, "the guest's kernel knows"},
 		{"timeout", hang, false, fnloop.EndTimeout, "", -1, "what was printed is kept"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,6 +151,9 @@ func TestEndings(t *testing.T) {
 				res := b.run(t, fnloop.Program{Limits: fnloop.Limits{Time: 2 * time.Second}})
 				if res.End != c.end || res.Signal != c.signal || res.TimedOut != (c.end == fnloop.EndTimeout) {
 					t.Errorf("Run() = %+v: %s", res, c.why)
+				}
+				if (res.OOM == fnloop.Yes) != (c.end == fnloop.EndMemory) || c.end == fnloop.EndMemory && !strings.Contains(res.Stderr, "out of memory") {
+					t.Errorf("OOM = %q, Stderr = %q: %s", res.OOM, res.Stderr, c.why)
 				}
 				if c.code < 0 && res.ExitCode != nil || c.code >= 0 && (res.ExitCode == nil || *res.ExitCode != c.code) {
 					t.Errorf("ExitCode = %v: %s", res.ExitCode, c.why)

@@ -1,0 +1,269 @@
+package fnloop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/fnloop/fnloop"
+	rt "github.com/fnloop/fnloop/responsestest"
+)
+
+// canned answers the first request of a conversation with four calls and every
+// other with text, with the bytes that responsestest makes and none of its work.
+type canned struct{ calls, text []byte }
+
+func newCanned(b *testing.B) *canned {
+	b.Helper()
+	var calls []rt.Reply
+	for i := range 4 {
+		calls = append(calls, rt.Call(fmt.Sprintf("call_%d", i), "add", `{"a":2,"b":3}`))
+	}
+	srv := rt.NewServer(rt.Join(append([]rt.Reply{rt.Reasoning("")}, calls...)...), rt.Text("five"))
+	defer srv.Close()
+	c := new(canned)
+	transport := roundTrip(func(req *http.Request) (*http.Response, error) {
+		res, err := inProcess{srv}.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body = io.NopCloser(bytes.NewReader(body))
+		if c.calls == nil {
+			c.calls = body
+		} else {
+			c.text = body
+		}
+		return res, err
+	})
+	loop := &fnloop.Loop{Client: client(transport), Model: "gpt-test", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
+	if _, err := loop.Run(b.Context(), "2+3?"); err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func (c *canned) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	body := c.calls
+	if bytes.Contains(sent, []byte(`"previous_response_id"`)) {
+		body = c.text
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: req,
+	}, nil
+}
+
+func client(t http.RoundTripper) *responses.ResponseService {
+	s := responses.NewResponseService(option.WithBaseURL("http://model.invalid/v1"), option.WithAPIKey("test"),
+		option.WithHTTPClient(&http.Client{Transport: t}))
+	return &s
+}
+
+// byHand is the loop that openai-go's documents lead to.
+func byHand(ctx context.Context, client *responses.ResponseService, tools []responses.ToolUnionParam, prompt string) (string, error) {
+	params := responses.ResponseNewParams{
+		Model: "gpt-test", Instructions: param.NewOpt("Be brief."), Tools: tools,
+		Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(prompt)},
+	}
+	for {
+		res, err := client.New(ctx, params)
+		if err != nil {
+			return "", err
+		}
+		var calls []responses.ResponseFunctionToolCall
+		for _, item := range res.Output {
+			if item.Type == "function_call" {
+				calls = append(calls, item.AsFunctionCall())
+			}
+		}
+		if len(calls) == 0 {
+			return res.OutputText(), nil
+		}
+		outputs := make([]responses.ResponseInputItemUnionParam, len(calls))
+		var wg sync.WaitGroup
+		for i, call := range calls {
+			wg.Go(func() {
+				var in addInput
+				var text string
+				if err := json.Unmarshal([]byte(call.Arguments), &in); err != nil {
+					text = err.Error()
+				} else if sum, err := add(ctx, in); err != nil {
+					text = err.Error()
+				} else {
+					b, _ := json.Marshal(sum)
+					text = string(b)
+				}
+				outputs[i].OfFunctionCallOutput = &responses.ResponseInputItemFunctionCallOutputParam{
+					CallID: param.NewOpt(call.CallID),
+					Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: param.NewOpt(text)},
+				}
+			})
+		}
+		wg.Wait()
+		params.PreviousResponseID = param.NewOpt(res.ID)
+		params.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: outputs}
+	}
+}
+
+func byHandTools(b *testing.B) []responses.ToolUnionParam {
+	b.Helper()
+	var schema map[string]any
+	if err := json.Unmarshal(adder().Parameters, &schema); err != nil {
+		b.Fatal(err)
+	}
+	return []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{
+		Name: "add", Description: param.NewOpt("Adds two integers."), Parameters: schema, Strict: param.NewOpt(true),
+	}}}
+}
+
+// BenchmarkConversation runs the same conversation on a Loop and on a loop
+// written by hand on openai-go, in turn, and reports the ratio of their times
+// and of their allocations.
+func BenchmarkConversation(b *testing.B) {
+	c := newCanned(b)
+	svc := client(c)
+	loop := &fnloop.Loop{Client: svc, Model: "gpt-test", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
+	tools := byHandTools(b)
+	ours := func() (string, error) {
+		ans, err := loop.Run(b.Context(), "2+3?")
+		return ans.Text, err
+	}
+	theirs := func() (string, error) { return byHand(b.Context(), svc, tools, "2+3?") }
+	check := func(s string, err error) {
+		if err != nil || s != "five" {
+			b.Fatal(s, err)
+		}
+	}
+	b.Run("loop", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			check(ours())
+		}
+	})
+	b.Run("by hand", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			check(theirs())
+		}
+	})
+	b.Run("ratio", func(b *testing.B) {
+		var took [2]time.Duration
+		var allocs [2]uint64
+		var m runtime.MemStats
+		for b.Loop() {
+			for i, f := range []func() (string, error){ours, theirs} {
+				runtime.ReadMemStats(&m)
+				before, start := m.Mallocs, time.Now()
+				for range 20 {
+					check(f())
+				}
+				took[i] += time.Since(start)
+				runtime.ReadMemStats(&m)
+				allocs[i] += m.Mallocs - before
+			}
+		}
+		b.ReportMetric(float64(took[0])/float64(took[1]), "time/by-hand")
+		b.ReportMetric(float64(allocs[0])/float64(allocs[1]), "allocs/by-hand")
+	})
+}
+
+// BenchmarkParallelCalls reports how long eight calls of 100 ms in one response
+// take, as a multiple of one call's time.
+func BenchmarkParallelCalls(b *testing.B) {
+	const one = 100 * time.Millisecond
+	var calls []rt.Reply
+	for range 8 {
+		calls = append(calls, rt.Call("", "nap", ""))
+	}
+	srv := rt.NewServer(rt.PerConversation(rt.Join(calls...), rt.Text("done")))
+	defer srv.Close()
+	loop := &fnloop.Loop{Client: service(srv), Model: "m", Tools: []fnloop.Tool{napper("nap", one)}}
+	var took time.Duration
+	n := 0
+	for b.Loop() {
+		start := time.Now()
+		if _, err := loop.Run(b.Context(), "hi"); err != nil {
+			b.Fatal(err)
+		}
+		took += time.Since(start)
+		n++
+	}
+	b.ReportMetric(float64(took)/float64(n)/float64(one), "calls/8-calls")
+}
+
+// BenchmarkThousandConversations runs 1,000 conversations at once against a
+// model that takes 100 ms, and reports the memory that each holds meanwhile.
+func BenchmarkThousandConversations(b *testing.B) {
+	const conversations = 1000
+	c := newCanned(b)
+	slow := roundTrip(func(req *http.Request) (*http.Response, error) {
+		if err := nap(req.Context(), 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+		return c.RoundTrip(req)
+	})
+	loop := &fnloop.Loop{Client: client(slow), Model: "m", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
+	var m runtime.MemStats
+	var held uint64
+	n := 0
+	for b.Loop() {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		before := m.HeapInuse + m.StackInuse
+		var wg sync.WaitGroup
+		for range conversations {
+			wg.Go(func() {
+				if _, err := loop.Run(b.Context(), "2+3?"); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond) // all wait for the model
+		runtime.ReadMemStats(&m)
+		held += m.HeapInuse + m.StackInuse - before
+		wg.Wait()
+		n++
+	}
+	b.ReportMetric(float64(held)/float64(n)/conversations/1024, "KiB/conversation")
+}
+
+// BenchmarkFlood has a tool print 1 GiB and reports what that allocates.
+func BenchmarkFlood(b *testing.B) {
+	line := []byte(strings.Repeat("x", 4095) + "\n")
+	var m runtime.MemStats
+	var total uint64
+	n := 0
+	for b.Loop() {
+		runtime.ReadMemStats(&m)
+		before := m.TotalAlloc
+		var c fnloop.Capture
+		for range 1 << 30 / len(line) {
+			c.Write(line)
+		}
+		code := 0
+		res := fnloop.Result{ExitCode: &code}
+		res.SetOutput(&c, nil)
+		_ = res.Text()
+		runtime.ReadMemStats(&m)
+		total += m.TotalAlloc - before
+		n++
+	}
+	b.ReportMetric(float64(total)/float64(n)/1024, "KiB/GiB")
+}
