@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -57,7 +59,7 @@ func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
-		info.SetReadDeadline(time.Now())
+		info.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 		s.Kill()
 	})
 	defer stop()
@@ -206,16 +208,30 @@ func (s *sandbox) Write(p []byte) (int, error) { return s.in.Write(p) }
 func (s *sandbox) Read(p []byte) (int, error) { return s.out.Read(p) }
 
 // Kill ends every process in the sandbox: they all end with the first, and
-// nothing that happens inside can hold that up.
+// nothing that happens inside can hold that up. While the first is not known
+// yet, it is killed as soon as it is.
 func (s *sandbox) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed = true
 	if s.init >= 0 {
 		unix.PidfdSendSignal(s.init, unix.SIGKILL, nil, 0)
-		return
 	}
+}
+
+// killUnknown ends a bwrap that never told of a process inside. Killing bwrap
+// alone is not enough: a process that it just made is not bound to it yet, and
+// would wait for it for ever.
+func (s *sandbox) killUnknown() {
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	pid := s.cmd.Process.Pid
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	s.cmd.Process.Kill()
+	for _, f := range strings.Fields(string(children)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			unix.Kill(child, unix.SIGKILL)
+		}
+	}
 }
 
 // OOMKills implements [supervisor.Sandbox].
@@ -229,6 +245,9 @@ func (s *sandbox) OOMKills() (int64, bool) {
 // remove kills what is left in the sandbox and waits until nothing is.
 func (s *sandbox) remove() error {
 	s.Kill()
+	if s.init < 0 {
+		s.killUnknown()
+	}
 	s.in.Close()
 	var err error
 	select {
