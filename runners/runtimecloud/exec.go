@@ -52,7 +52,6 @@ type execution struct {
 	process string    // its ID, once the command started
 	started time.Time // when that was known
 	cursor  int64     // bytes of both streams that have come
-	printed int64     // bytes passed on
 	missing bool      // bytes were lost on the way
 	exit    *event    // how it ended
 }
@@ -133,6 +132,9 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 			}
 			return true, fmt.Errorf("%w: %w", errResume, err)
 		}
+		if x.cursor > maxStream {
+			return true, errFlood
+		}
 		switch ev.Type {
 		case "start":
 			if x.process == "" {
@@ -144,9 +146,6 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 				w = x.stderr
 			}
 			x.take(w, &ev, resumed)
-			if x.printed > maxStream {
-				return true, errFlood
-			}
 		case "truncated":
 			x.missing = true
 			if ev.ResumeAt != nil {
@@ -193,6 +192,5 @@ func (x *execution) take(w io.Writer, ev *event, resumed int64) {
 		x.missing = true
 	}
 	x.cursor = max(end, resumed)
-	x.printed += int64(len(b))
 	w.Write(b) //nolint:errcheck // a Capture and a relay take everything
 }

@@ -1,11 +1,13 @@
 package runtimecloud
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fnloop/fnloop"
@@ -158,6 +160,7 @@ func (j *job) exec(p fnloop.Program, res fnloop.Result) (fnloop.Result, error) {
 	switch {
 	case err == nil:
 		x.ended(&res)
+		j.findOOM(&res)
 	case err == errFlood:
 		res.End, err = fnloop.EndOutput, nil
 	case j.ctx.Err() != nil:
@@ -204,6 +207,30 @@ func (x *execution) ended(res *fnloop.Result) {
 		res.End, res.Signal = fnloop.EndSignal, signals[*ev.ExitCode-128]
 	case ev.ExitCode != nil && ev.State != "killed":
 		res.End, res.ExitCode = fnloop.EndExit, ev.ExitCode
+	}
+}
+
+// findOOM finds out whether the kernel killed a program that was killed. The API
+// does not say so, but the microVM has a kernel of its own that counts such
+// kills. It is one more round trip, for such programs alone.
+func (j *job) findOOM(res *fnloop.Result) {
+	if res.End != fnloop.EndUnknown && res.Signal != "SIGKILL" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(j.ctx, 5*time.Second)
+	defer cancel()
+	var count bytes.Buffer
+	x := &execution{sandbox: j.sandbox.ID, stdout: &count, stderr: io.Discard}
+	err := j.client.exec(ctx, x, stepKey(j.run, "oom"), &command{
+		Argv: []string{"grep", "-w", "oom_kill", "/proc/vmstat"}, Cwd: "/", TimeoutMs: 2000,
+	})
+	n, found := strings.CutPrefix(strings.TrimSpace(count.String()), "oom_kill ")
+	switch {
+	case err != nil || !found:
+	case n == "0":
+		res.OOM = fnloop.No
+	default:
+		res.End, res.Signal, res.OOM = fnloop.EndMemory, "", fnloop.Yes
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,8 @@ type Command struct {
 	// Stdout and Stderr take what the command prints. A write waits while the
 	// client is behind.
 	Stdout, Stderr io.Writer
+
+	drop func(bytes int64) // notes output that is gone
 }
 
 // An Exit is how a [Command] ended.
@@ -43,6 +46,9 @@ type Exit struct {
 	Code int
 	// Signal is the number of the signal that killed the command, if one did.
 	Signal int
+	// OOM says that the guest's kernel killed something for want of memory. A
+	// client that asks for the count in /proc/vmstat sees it.
+	OOM bool
 	// TimedOut says that its time limit did. It is set by itself where the
 	// context of the command ended at its limit.
 	TimedOut bool
@@ -135,7 +141,7 @@ func (s *Server) launch(sb *sandbox, cmd *Command, stream bool) *process {
 	p := &process{id: fmt.Sprintf("p-%d", s.seq), done: make(chan struct{}), changed: make(chan struct{}), stream: stream, signals: s.SignalStatus}
 	p.ctx, p.cancel = context.WithCancelCause(sb.ctx)
 	sb.processes = append(sb.processes, p)
-	cmd.Stdout, cmd.Stderr = processWriter{p, "stdout"}, processWriter{p, "stderr"}
+	cmd.Stdout, cmd.Stderr, cmd.drop = processWriter{p, "stdout"}, processWriter{p, "stderr"}, p.drop
 	// The sandbox's own end is not waited for by a timer of its own.
 	until := time.Time{}
 	if !sb.ends.IsZero() {
@@ -148,12 +154,17 @@ func (s *Server) launch(sb *sandbox, cmd *Command, stream bool) *process {
 		}
 		defer cancel()
 		began := time.Now()
-		exit := s.perform(ctx, cmd)
+		exit := s.perform(ctx, sb, cmd)
 		exit.Duration = cmp.Or(exit.Duration, time.Since(began))
+		if exit.OOM {
+			s.mu.Lock()
+			sb.oomKills++
+			s.mu.Unlock()
+		}
 		p.finish(exit, ctx)
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		sb.active = time.Now()
-		s.mu.Unlock()
 	}()
 	return p
 }
@@ -161,7 +172,14 @@ func (s *Server) launch(sb *sandbox, cmd *Command, stream bool) *process {
 var errTimeLimit = errors.New("time limit")
 
 // perform runs the command, by whoever is there for it.
-func (s *Server) perform(ctx context.Context, cmd *Command) Exit {
+func (s *Server) perform(ctx context.Context, sb *sandbox, cmd *Command) Exit {
+	if cmd.Argv[0] == "grep" && cmd.Argv[len(cmd.Argv)-1] == "/proc/vmstat" {
+		s.mu.Lock()
+		kills := sb.oomKills
+		s.mu.Unlock()
+		fmt.Fprintf(cmd.Stdout, "oom_kill %d\n", kills)
+		return Exit{}
+	}
 	if s.Python != nil && cmd.Argv[0] == "python3" && len(cmd.Argv) == 2 {
 		return runPython(ctx, s.Python, cmd)
 	}
@@ -201,11 +219,14 @@ type chunk struct {
 	stream string
 	offset int64
 	data   []byte
+	gone   int64 // bytes that there are no data of
 }
+
+func (c chunk) end() int64 { return c.offset + int64(len(c.data)) + c.gone }
 
 // window is how far a command may be ahead of the client, and how much is kept
 // behind.
-const window = 1 << 20
+const window = 512 << 10
 
 func (p *process) finished() bool {
 	select {
@@ -277,14 +298,24 @@ func (p *process) add(stream string, b []byte) error {
 			return err
 		}
 	}
-	p.chunks = append(p.chunks, chunk{stream, p.size, append([]byte(nil), b...)})
+	p.chunks = append(p.chunks, chunk{stream: stream, offset: p.size, data: append([]byte(nil), b...)})
 	p.size += int64(len(b))
 	for p.stream && len(p.chunks) > 1 && p.chunks[1].offset < p.read-window {
 		p.first = p.chunks[1].offset
+		p.chunks[0] = chunk{}
 		p.chunks = p.chunks[1:]
 	}
 	p.change()
 	return nil
+}
+
+// drop notes that bytes are gone, as they are where a client was away for long.
+func (p *process) drop(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.chunks = append(p.chunks, chunk{offset: p.size, gone: n})
+	p.size += n
+	p.change()
 }
 
 // since gives what was printed from the cursor on, and a channel that is closed
@@ -297,8 +328,8 @@ func (p *process) since(cursor int64) (chunks []chunk, dropped int64, changed ch
 		cursor = p.first
 	}
 	for _, c := range p.chunks {
-		if end := c.offset + int64(len(c.data)); end > cursor {
-			if c.offset < cursor {
+		if c.end() > cursor {
+			if c.offset < cursor && c.gone == 0 {
 				c.data = c.data[cursor-c.offset:]
 				c.offset = cursor
 			}
@@ -446,6 +477,14 @@ func (c *call) stream(a *answer, s *Server) {
 			}
 		}
 		for _, piece := range chunks {
+			if piece.gone > 0 {
+				if !send(map[string]any{"type": "truncated", "droppedBytes": piece.gone, "resumeAt": piece.end()}) {
+					return
+				}
+				a.cursor = piece.end()
+				p.sent(a.cursor)
+				continue
+			}
 			event := map[string]any{"type": piece.stream, "data": strings.ToValidUTF8(string(piece.data), "\ufffd"), "offset": piece.offset}
 			if !s.Lossy && !utf8.Valid(piece.data) {
 				event["base64"] = piece.data
@@ -453,8 +492,11 @@ func (c *call) stream(a *answer, s *Server) {
 			if !send(event) {
 				return
 			}
-			a.cursor = piece.offset + int64(len(piece.data))
+			a.cursor = piece.end()
 			p.sent(a.cursor)
+			if s.Bandwidth > 0 && !pause(ctx, time.Duration(len(piece.data))*time.Second/time.Duration(s.Bandwidth)) {
+				panic(http.ErrAbortHandler)
+			}
 		}
 		switch {
 		case len(chunks) > 0:
@@ -513,7 +555,7 @@ func runPython(ctx context.Context, runner fnloop.Runner, cmd *Command) Exit {
 		fmt.Fprintf(cmd.Stderr, "python3: can't open file '%s': [Errno 2] No such file or directory\n", path.Join(cmd.Dir, cmd.Argv[1]))
 		return Exit{Code: 2}
 	}
-	stdout, stderr := &copier{w: cmd.Stdout}, &copier{w: cmd.Stderr}
+	stdout, stderr := &copier{w: cmd.Stdout, drop: cmd.drop}, &copier{w: cmd.Stderr, drop: cmd.drop}
 	res, err := runner.Run(ctx, fnloop.Program{
 		Source: string(source), Stdin: cmd.Stdin, Stdout: stdout, Stderr: stderr,
 		Limits: fnloop.Limits{Time: cmd.Timeout, Memory: cmd.Memory},
@@ -524,7 +566,7 @@ func runPython(ctx context.Context, runner fnloop.Runner, cmd *Command) Exit {
 	}
 	stdout.finish(res.Stdout, res.StdoutBytes)
 	stderr.finish(res.Stderr, res.StderrBytes)
-	exit := Exit{TimedOut: res.TimedOut, Duration: res.Duration}
+	exit := Exit{TimedOut: res.TimedOut, Duration: res.Duration, OOM: res.OOM == fnloop.Yes}
 	switch {
 	case res.ExitCode != nil:
 		exit.Code = *res.ExitCode
@@ -543,25 +585,36 @@ var signalNumbers = map[string]int{
 }
 
 // A copier passes on the live output of a runner, which leaves out bytes where
-// the reader is slow, and puts as many others in their place: a microVM's stream
-// leaves out nothing. The end is put right from the Result.
+// the reader is slow. A microVM's stream does not do that, so that the copier
+// puts others in their place. The end is put right from the Result.
 type copier struct {
 	w    io.Writer
-	sent int64
-	owed int64
+	drop func(int64)
+
+	mu       sync.Mutex
+	sent     int64
+	owed     int64
+	finished bool // the runner has left behind what it still writes
 }
 
+// maxFill is how many bytes a copier makes up. More than that are told to be
+// gone.
+const maxFill = 4 << 20
+
+var leftOut = regexp.MustCompile(`\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n$`)
+
 func (c *copier) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	n := len(b)
-	if c.owed > 0 {
-		c.fill(c.owed)
-		c.owed = 0
+	if c.finished {
+		return n, nil
 	}
-	if i := strings.LastIndex(string(b), "\n[... "); i >= 0 {
-		var gone int64
-		if k, err := fmt.Sscanf(string(b[i:]), "\n[... %d bytes left out ...]\n", &gone); k == 1 && err == nil {
-			c.owed, b = gone, b[:i]
-		}
+	c.fill(c.owed)
+	c.owed = 0
+	if m := leftOut.FindSubmatchIndex(b); m != nil {
+		c.owed, _ = strconv.ParseInt(string(b[m[2]:m[3]]), 10, 64)
+		b = b[:m[0]]
 	}
 	c.sent += int64(len(b))
 	c.w.Write(b) //nolint:errcheck // it fails when nobody is there any more
@@ -570,6 +623,10 @@ func (c *copier) Write(b []byte) (int, error) {
 
 func (c *copier) fill(n int64) {
 	c.sent += n
+	if n > maxFill {
+		c.drop(n)
+		return
+	}
 	for dots := strings.Repeat(".", 32<<10); n > 0; n -= int64(len(dots)) {
 		if _, err := io.WriteString(c.w, dots[:min(n, int64(len(dots)))]); err != nil {
 			return
@@ -579,6 +636,9 @@ func (c *copier) fill(n int64) {
 
 // finish sends what is missing of total bytes, of which text has the tail.
 func (c *copier) finish(text string, total int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finished = true
 	missing := total - c.sent
 	if missing <= 0 {
 		return

@@ -48,6 +48,7 @@ type sandbox struct {
 	files     map[string][]byte
 	uploads   map[string]*upload
 	processes []*process
+	oomKills  int
 	ctx       context.Context // ends with the sandbox's running
 	cancel    context.CancelCauseFunc
 }

@@ -42,6 +42,9 @@ type Server struct {
 
 	// Delay is how long every answer takes.
 	Delay time.Duration
+	// Bandwidth is how many bytes a second of output a stream carries. Zero means
+	// as many as it can.
+	Bandwidth int
 	// StartDelay is how long a sandbox is "starting".
 	StartDelay time.Duration
 	// Hasty makes a create answer at once, although the sandbox is starting and
