@@ -1,0 +1,82 @@
+# Bare "make" prints help. Everything here works from a fresh clone with Go, git
+# and make; -race also needs a C compiler.
+
+GO            ?= go
+FUZZTIME      ?= 20s
+BENCHTIME     ?= 1s
+GOLANGCI_LINT  = v2.15.0
+TOOL           = $(GO) tool -modfile=tools/go.mod
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The demo needs no key: it replays a recorded conversation, while the script in
+# it really runs in the sandbox. The variables are unset so that it never spends
+# anybody's money.
+demo: ## install the sandbox where it is missing and compute fib(40) in it
+	@sh tools/sandbox.sh
+	$(GO) build -o bin/askpy ./cmd/askpy
+	env -u OPENAI_API_KEY -u OPENAI_BASE_URL -u OPENAI_MODEL bin/askpy "compute fib(40)"
+
+build: ## build every package, and askpy into bin/
+	$(GO) build ./...
+	$(GO) build -trimpath -o bin/askpy ./cmd/askpy
+
+test: ## run all tests with the race detector
+	$(GO) test -race -shuffle=on ./...
+
+check: format vet lint vuln tidy test ## everything that a change has to pass
+
+format: ## fail where gofmt would change something
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+vet: ## go vet
+	$(GO) vet ./...
+
+lint: staticcheck golangci ## staticcheck, and golangci-lint where it is installed
+
+# The linters run at their pinned versions, or say that they did not run.
+staticcheck:
+	@if $(TOOL) -n staticcheck >/dev/null 2>&1 && $(TOOL) staticcheck -version >/dev/null 2>&1; \
+	then echo "staticcheck ./..."; $(TOOL) staticcheck ./...; \
+	else echo "SKIPPED staticcheck: its modules cannot be fetched"; fi
+
+golangci:
+	@v=v$$(golangci-lint version --short 2>/dev/null | sed 's/^v//'); \
+	if [ "$$v" = "$(GOLANGCI_LINT)" ]; then echo "golangci-lint run"; golangci-lint run; \
+	else echo "SKIPPED golangci-lint: $(GOLANGCI_LINT) is not installed"; fi
+
+vuln: ## govulncheck, when its database can be reached
+	@out=$$($(TOOL) govulncheck ./... 2>&1) && { echo "$$out"; exit 0; }; \
+	case "$$out" in \
+	*"no such host"*|*"dial tcp"*|*"connection refused"*|*"i/o timeout"*|*"no route to host"*|*"network is unreachable"*) \
+		echo "SKIPPED govulncheck: the network does not allow it" ;; \
+	*) echo "$$out"; exit 1 ;; esac
+
+tidy: ## fail where go mod tidy would change something
+	@out=$$($(GO) mod tidy -diff 2>&1) && exit 0; \
+	case "$$out" in \
+	*"no such host"*|*"dial tcp"*|*"connection refused"*|*"i/o timeout"*|*"no route to host"*|*"network is unreachable"*) \
+		echo "SKIPPED go mod tidy -diff: the network does not allow it" ;; \
+	*) echo "$$out"; exit 1 ;; esac
+
+cross: ## vet for the systems that this one is not
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+
+bench: ## run all benchmarks, each for BENCHTIME (1s)
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+fuzz: ## run each fuzz target for FUZZTIME (20s)
+	@grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			echo "$$target ($$(dirname "$$file"))"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
+		done; \
+	done
+
+clean: ## remove what was built
+	rm -rf bin
