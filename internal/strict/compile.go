@@ -32,6 +32,23 @@ type numberBound struct {
 	keyword string
 	literal string
 	limit   decimal
+	small   int64 // the limit again, if isSmall
+	isSmall bool
+}
+
+// allowsSmall is allows for small numbers.
+func (b *numberBound) allowsSmall(x int64) bool {
+	switch b.keyword {
+	case "minimum":
+		return x >= b.small
+	case "maximum":
+		return x <= b.small
+	case "exclusiveMinimum":
+		return x > b.small
+	case "exclusiveMaximum":
+		return x < b.small
+	}
+	return x%b.small == 0
 }
 
 // allows reports whether the number d keeps to the bound.
@@ -157,7 +174,9 @@ func (n *node) constrain(v *value) {
 	n.format = formats[v.str("format")]
 	for _, keyword := range numberKeywords {
 		if m := v.get(keyword); m != nil {
-			n.bounds = append(n.bounds, numberBound{keyword, m.text, parseDecimal(m.text)})
+			b := numberBound{keyword: keyword, literal: m.text, limit: parseDecimal(m.text)}
+			b.small, b.isSmall = parseSmall([]byte(m.text))
+			n.bounds = append(n.bounds, b)
 		}
 	}
 }

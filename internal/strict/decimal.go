@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"bytes"
 	"cmp"
 	"math/big"
 	"strconv"
@@ -42,6 +43,26 @@ func parseDecimal(literal string) decimal {
 		return decimal{}
 	}
 	return decimal{neg: neg, digits: trimmed, exp: exp}
+}
+
+// parseSmall reads a JSON number that is written as an integer of at most 18
+// digits.
+func parseSmall(literal []byte) (int64, bool) {
+	digits := bytes.TrimPrefix(literal, []byte("-"))
+	if len(digits) > 18 {
+		return 0, false
+	}
+	var x int64
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		x = x*10 + int64(c-'0')
+	}
+	if len(digits) < len(literal) {
+		x = -x
+	}
+	return x, true
 }
 
 // compare returns -1, 0 or 1 as d is less than, equal to or greater than e.

@@ -47,7 +47,7 @@ func (d *Decoder) Decode(arguments []byte, into any) error {
 	if data[0] != '{' {
 		return notObject(data)
 	}
-	p := pass{scanner: scanner{data: data}}
+	p := pass{scanner: scanner{data: data}, trail: make(trail, 0, 8)}
 	p.value(d.root)
 	if p.count > 0 {
 		return &ArgumentError{Problems: p.problems, more: p.more}

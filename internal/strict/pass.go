@@ -112,18 +112,32 @@ func (p *pass) number(n *node) {
 	if n.enum == nil && n.bounds == nil {
 		return
 	}
-	literal := string(raw)
-	if !n.lists(number, literal) {
+	if !n.lists(number, string(raw)) || !n.within(raw) {
 		p.mismatch(n, raw)
-		return
 	}
-	d := parseDecimal(literal)
+}
+
+// within reports whether the number literal keeps to the bounds of n.
+func (n *node) within(literal []byte) bool {
+	x, small := parseSmall(literal)
+	var d decimal
+	parsed := false
 	for i := range n.bounds {
-		if !n.bounds[i].allows(d) {
-			p.mismatch(n, raw)
-			return
+		b := &n.bounds[i]
+		if small && b.isSmall {
+			if !b.allowsSmall(x) {
+				return false
+			}
+			continue
+		}
+		if !parsed {
+			d, parsed = parseDecimal(string(literal)), true
+		}
+		if !b.allows(d) {
+			return false
 		}
 	}
+	return true
 }
 
 func (p *pass) array(n *node) {

@@ -325,6 +325,7 @@ func (g *generator) define(t reflect.Type) (*value, error) {
 		return nil, err
 	}
 	g.defs[i].value = v
+	g.sites[v] = g.fail(t, "")
 	return newObject(member{"$ref", newString(g.refs[t])}), nil
 }
 

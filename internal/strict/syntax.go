@@ -17,6 +17,10 @@ type flaw struct {
 	reason string
 }
 
+func cutFlaw(data []byte) *flaw {
+	return &flaw{offset: len(data), cut: true, reason: "the text ends too early"}
+}
+
 // What may come next in a JSON text.
 const (
 	wantValue      = iota
@@ -51,7 +55,7 @@ func syntax(data []byte) *flaw {
 			if want == wantNext && depth == 0 {
 				return nil
 			}
-			return &flaw{offset: i, cut: true, reason: "the text ends too early"}
+			return cutFlaw(data)
 		}
 		c := data[i]
 		switch {
@@ -133,7 +137,7 @@ func scalarSyntax(data []byte, i int) (int, *flaw) {
 func wordSyntax(data []byte, i int, word string) (int, *flaw) {
 	rest := data[i:]
 	if len(rest) < len(word) && strings.HasPrefix(word, string(rest)) {
-		return 0, &flaw{offset: len(data), cut: true, reason: "the text ends too early"}
+		return 0, cutFlaw(data)
 	}
 	if len(rest) < len(word) || string(rest[:len(word)]) != word {
 		return 0, &flaw{offset: i, reason: badValue(data, i)}
@@ -142,10 +146,9 @@ func wordSyntax(data []byte, i int, word string) (int, *flaw) {
 }
 
 func numberSyntax(data []byte, i int) (int, *flaw) {
-	cut := &flaw{offset: len(data), cut: true, reason: "the text ends too early"}
 	digits := func() *flaw {
 		if i == len(data) {
-			return cut
+			return cutFlaw(data)
 		}
 		if data[i] < '0' || data[i] > '9' {
 			return &flaw{offset: i, reason: fmt.Sprintf("unexpected %s in a number", show(data, i))}
@@ -227,7 +230,7 @@ func stringSyntax(data []byte, i int) (int, *flaw) {
 			return 0, &flaw{offset: i, reason: "a bad escape in a string"}
 		}
 	}
-	return 0, &flaw{offset: len(data), cut: true, reason: "the text ends too early"}
+	return 0, cutFlaw(data)
 }
 
 // hex4 reads four hexadecimal digits.
