@@ -250,6 +250,7 @@ func newTurn(x *exchange, resp *response, old []*item, offered map[string]tool) 
 		Model:        resp.req.model,
 		Instructions: resp.req.fields.str("instructions"),
 		Round:        resp.round,
+		ctx:          x.r.Context(),
 		key:          resp.req.previous + resp.req.conversation + "\x00" + string(resp.req.fields["input"]),
 	}
 	x.note(func(r *Request) { t.Request = *r })

@@ -1,6 +1,7 @@
 package responsestest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +30,12 @@ type Turn struct {
 	// Round is how many completed answers of the model the conversation holds.
 	Round int
 
+	ctx context.Context
 	key string
 }
+
+// Context is done when the client goes away or the server is closed.
+func (t *Turn) Context() context.Context { return t.ctx }
 
 // Prompt returns the text of the last message of the user.
 func (t *Turn) Prompt() string {

@@ -117,9 +117,11 @@ func NewServer(script ...Reply) *Server {
 	return s
 }
 
-// Close ends all open requests and stops the server. The server can be asked for its requests afterwards.
+// Close breaks off all open requests and stops the server. It waits for functions of the script to return.
+// The server can be asked for its requests afterwards.
 func (s *Server) Close() {
 	s.close()
+	s.http.CloseClientConnections() // a handler may be writing to a client that does not read
 	s.http.Close()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -261,17 +262,29 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-func TestCloseEndsFrozenConnections(t *testing.T) {
-	srv := responsestest.NewServer(responsestest.Text("never").After(time.Hour))
-	defer srv.Close()
-	done := make(chan error, 1)
-	go func() {
-		_, err := srv.Client().New(context.Background(), ask("hi"), option.WithMaxRetries(0))
-		done <- err
-	}()
-	require.Eventually(t, func() bool { return len(srv.Requests()) == 1 }, 5*time.Second, time.Millisecond)
-	srv.Close()
-	require.Error(t, <-done)
+func TestCloseEndsOpenRequests(t *testing.T) {
+	for name, reply := range map[string]responsestest.Reply{
+		"delayed": responsestest.Text("never").After(time.Hour),
+		"frozen":  responsestest.Text("never").Broken(responsestest.Freeze, 1),
+		"computed": responsestest.Func(func(turn *responsestest.Turn) responsestest.Reply {
+			<-turn.Context().Done()
+			return responsestest.Text("never")
+		}),
+		"not read": responsestest.HTTP(200, strings.Repeat("much ", 8<<20)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := responsestest.NewServer(reply)
+			conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(srv.URL, "http://"), "/v1"))
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, "POST /v1/responses HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer test\r\nContent-Length: 26\r\n\r\n"+
+				`{"model":"m","input":"hi"}`)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return len(srv.Requests()) == 1 }, 5*time.Second, time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // for the answer to get stuck
+			srv.Close()
+		})
+	}
 }
 
 func TestBackground(t *testing.T) {
