@@ -86,7 +86,15 @@ func describeNode(v *value) string {
 
 // isBase64 reports whether encoding/json decodes base64 into a t.
 func isBase64(t reflect.Type) bool {
-	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !decodesJSON(t) && !decodesText(t)
+	if t.Kind() != reflect.Slice || t.Elem().Kind() != reflect.Uint8 {
+		return false
+	}
+	for _, t := range []reflect.Type{t, t.Elem()} {
+		if decodesJSON(t) || decodesText(t) || hasCustom(t) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *constrainer) constrain(k constraint) error {

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -20,10 +21,13 @@ var (
 
 	// otherCustoms are the interfaces of the jsonschema package that change
 	// what its Reflector makes. There is no Reflector here to change.
-	otherCustoms = [...]reflect.Type{
-		reflect.TypeFor[interface{ JSONSchemaExtend(*jsonschema.Schema) }](),
-		reflect.TypeFor[interface{ JSONSchemaAlias() any }](),
-		reflect.TypeFor[interface{ JSONSchemaProperty(string) any }](),
+	otherCustoms = [...]struct {
+		name  string
+		iface reflect.Type
+	}{
+		{"JSONSchemaExtend", reflect.TypeFor[interface{ JSONSchemaExtend(*jsonschema.Schema) }]()},
+		{"JSONSchemaAlias", reflect.TypeFor[interface{ JSONSchemaAlias() any }]()},
+		{"JSONSchemaProperty", reflect.TypeFor[interface{ JSONSchemaProperty(string) any }]()},
 	}
 )
 
@@ -76,11 +80,11 @@ func callCustom(t reflect.Type) (schema []byte, err error) {
 	}
 	s := v.Interface().(customer).JSONSchema()
 	if s == nil {
-		return nil, fmt.Errorf("JSONSchema returns nil")
+		return nil, errors.New("JSONSchema returns nil")
 	}
 	budget := 100_000
 	if !measured(reflect.ValueOf(s), maxDepth, &budget) {
-		return nil, fmt.Errorf("JSONSchema returns a schema that is too large or contains itself")
+		return nil, errors.New("JSONSchema returns a schema that is too large or contains itself")
 	}
 	schema, err = json.Marshal(s)
 	if err != nil {
@@ -134,9 +138,9 @@ func measured(v reflect.Value, depth int, budget *int) bool {
 // custom returns the schema that t brings along, made strict, or nil if it
 // brings none.
 func (g *generator) custom(t reflect.Type) (*value, error) {
-	for _, iface := range otherCustoms {
-		if t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(iface) {
-			return nil, g.fail(t, "%s is not called; describe the type with JSONSchema() *jsonschema.Schema", iface.Method(0).Name)
+	for _, other := range otherCustoms {
+		if t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(other.iface) {
+			return nil, g.fail(t, "%s is not called; describe the type with JSONSchema() *jsonschema.Schema", other.name)
 		}
 	}
 	if !hasCustom(t) {
@@ -162,8 +166,69 @@ func (g *generator) custom(t reflect.Type) (*value, error) {
 	if err != nil {
 		return nil, g.fail(t, "the schema that JSONSchema returns cannot be sent: %v", err)
 	}
+	if k := a.allowed(v); k&^decodable(t) != 0 {
+		return nil, g.fail(t, "JSONSchema describes a %s, which encoding/json cannot decode into the type; add an UnmarshalJSON", k&^decodable(t))
+	}
 	g.customs[t] = v
 	return v.clone(), nil
+}
+
+// allowed returns the types that the adapted schema v allows, without null.
+func (a *adapter) allowed(v *value) kinds {
+	c := &checker{root: newObject(), defs: map[string]*value{}}
+	for _, d := range a.g.defs {
+		if d.value != nil {
+			c.defs[d.name] = d.value
+		}
+	}
+	var k kinds
+	seen := map[*value]bool{}
+	var walk func(v *value)
+	walk = func(v *value) {
+		if v = c.follow(v); v == nil || seen[v] {
+			return
+		}
+		seen[v] = true
+		k |= nodeKinds(v)
+		if branches := v.get("anyOf"); branches != nil {
+			for _, b := range branches.elems {
+				walk(b)
+			}
+		}
+	}
+	walk(v)
+	return k
+}
+
+// decodable returns the types of JSON that encoding/json can decode into a t.
+func decodable(t reflect.Type) kinds {
+	if decodesJSON(t) {
+		return ^kinds(0)
+	}
+	if decodesText(t) {
+		return text
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return object
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return array | text
+		}
+		return array
+	case reflect.Array:
+		return array
+	case reflect.String:
+		return text
+	case reflect.Bool:
+		return boolean
+	case reflect.Float32, reflect.Float64:
+		return number | integer
+	}
+	if isIntegerKind(t.Kind()) {
+		return integer
+	}
+	return 0
 }
 
 // An adapter makes a foreign schema strict where that keeps its meaning. What
@@ -311,7 +376,7 @@ func (a *adapter) compose(v *value) error {
 	for i, x := range one.elems {
 		for _, y := range one.elems[:i] {
 			if !a.exclusive(a.target(x), a.target(y)) {
-				return fmt.Errorf("oneOf is refused, and an anyOf would mean something else since its branches overlap; tell them apart by type or by a required constant")
+				return errors.New("oneOf is refused, and an anyOf would mean something else since its branches overlap; tell them apart by type or by a required constant")
 			}
 		}
 	}
@@ -458,7 +523,7 @@ func splitNull(v *value) *value {
 func (a *adapter) object(v *value) error {
 	props, required := v.get("properties"), v.get("required")
 	if props.kind != object {
-		return fmt.Errorf("properties must be an object")
+		return errors.New("properties must be an object")
 	}
 	all := newArray()
 	for i, p := range props.members {

@@ -37,7 +37,7 @@ func (d *Decoder) Decode(arguments []byte, into any) error {
 	if into != nil && (target.Kind() != reflect.Pointer || target.IsNil()) {
 		return fmt.Errorf("strict: Decode into %T, want a pointer that is not nil", into)
 	}
-	data := bytes.TrimSpace(arguments)
+	data := bytes.Trim(arguments, " \t\r\n")
 	if len(data) == 0 {
 		data = []byte("{}")
 	}

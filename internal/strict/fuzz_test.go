@@ -52,7 +52,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		trimmed := bytes.TrimSpace(data)
+		trimmed := bytes.Trim(data, " \t\r\n")
 		if len(trimmed) == 0 {
 			t.Fatal("the arguments are not optional")
 		}

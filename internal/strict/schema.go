@@ -39,7 +39,7 @@ func Schema(t reflect.Type) ([]byte, error) {
 	return schema, nil
 }
 
-// tooLarge is the TypeError for a schema with too many properties.
+// tooLarge is the TypeError for a schema beyond a limit.
 type tooLarge struct{ *TypeError }
 
 // A generator makes the schema of one type.
@@ -86,7 +86,7 @@ func generate(t reflect.Type, share bool) ([]byte, error) {
 	}
 	if err := newChecker(schema).check(); err != nil {
 		fail := g.locate(schema, err)
-		if err.Rule == RuleLimit && err.Name == "properties" && !share {
+		if err.Rule == RuleLimit && !share {
 			return nil, &tooLarge{fail}
 		}
 		return nil, fail
@@ -285,11 +285,11 @@ func (g *generator) known(t reflect.Type) (*value, error) {
 		return nil, nil
 	case t.Name() == "":
 		return nil, g.fail(t, "whether encoding/json calls the promoted methods of a type without a name depends on where it stands; use a named field in place of the embedded one")
-	case byJSON && promoted(t, "UnmarshalJSON"):
+	case byJSON && promoted(t, jsonMethod):
 		return nil, g.fail(t, "UnmarshalJSON is promoted from an embedded field and decodes the whole struct; use a named field in its place")
 	case byJSON:
 		return nil, g.fail(t, "UnmarshalJSON may take any JSON; add a method JSONSchema() *jsonschema.Schema that says which")
-	case promoted(t, "UnmarshalText"):
+	case promoted(t, textMethod):
 		fields, err := fieldsOf(t)
 		if err != nil || len(fields) > 0 {
 			return nil, g.fail(t, "UnmarshalText is promoted from an embedded field and decodes the whole struct, so its other fields are lost; use a named field in its place")
@@ -298,13 +298,18 @@ func (g *generator) known(t reflect.Type) (*value, error) {
 	return typed(text), nil
 }
 
+// jsonMethod and textMethod look methods up by names that the linker can see;
+// any other way would keep every method of the program.
+func jsonMethod(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("UnmarshalJSON") }
+func textMethod(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("UnmarshalText") }
+
 // promoted reports whether t has a method only because it embeds a type that
 // has it: the compiler then wrote it, in no file. A wrapper that was optimized
 // away may pass for a method of t itself.
-func promoted(t reflect.Type, method string) bool {
-	m, ok := t.MethodByName(method)
+func promoted(t reflect.Type, method func(reflect.Type) (reflect.Method, bool)) bool {
+	m, ok := method(t)
 	if !ok {
-		m, ok = reflect.PointerTo(t).MethodByName(method)
+		m, ok = method(reflect.PointerTo(t))
 	}
 	if !ok || t.Kind() != reflect.Struct {
 		return false
@@ -338,7 +343,7 @@ func (g *generator) container(t reflect.Type) (*value, error) {
 	case reflect.Struct:
 		return g.object(t)
 	case reflect.Slice:
-		if e := t.Elem(); e.Kind() == reflect.Uint8 && !decodesJSON(e) && !decodesText(e) {
+		if isBase64(t) {
 			v := typed(text)
 			v.setFirst("description", newString("Bytes in base64."))
 			return v, nil
@@ -433,8 +438,8 @@ func (g *generator) quoted(t reflect.Type) (*value, error) {
 	switch k := t.Kind(); {
 	case k == reflect.String:
 		return nil, g.fail(t, `json:",string" on a string wants a JSON string inside a JSON string; leave the option out`)
-	case decodesJSON(t) || decodesText(t):
-		return nil, g.fail(t, `json:",string" does not go with a type that has its own UnmarshalJSON or UnmarshalText; leave the option out`)
+	case decodesJSON(t) || decodesText(t) || hasCustom(t):
+		return nil, g.fail(t, `json:",string" does not go with a type that has its own UnmarshalJSON, UnmarshalText or JSONSchema; leave the option out`)
 	case k == reflect.Bool:
 		v.set("enum", newArray(newString("true"), newString("false")))
 	case k == reflect.Float32 || k == reflect.Float64:

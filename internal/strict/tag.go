@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -50,11 +51,11 @@ var refusedTags = map[string]string{
 func parseTag(st reflect.StructTag) (*tag, error) {
 	t := &tag{description: st.Get("jsonschema_description")}
 	if extras := st.Get("jsonschema_extras"); extras != "" {
-		return nil, fmt.Errorf("the tag jsonschema_extras cannot be honoured in strict mode; give the type a JSONSchema method")
+		return nil, errors.New("the tag jsonschema_extras cannot be honoured in strict mode; give the type a JSONSchema method")
 	}
 	whole := st.Get("jsonschema")
 	if !utf8.ValidString(string(st)) && whole+t.description != "" {
-		return nil, fmt.Errorf("the tag is not valid UTF-8")
+		return nil, errors.New("the tag is not valid UTF-8")
 	}
 	seen := map[string]bool{"description": t.description != ""}
 	for _, part := range splitTag(whole) {
@@ -98,7 +99,7 @@ func parseTag(st reflect.StructTag) (*tag, error) {
 		}
 	}
 	if t.required && t.nullable {
-		return nil, fmt.Errorf("required and nullable contradict each other")
+		return nil, errors.New("required and nullable contradict each other")
 	}
 	return t, nil
 }

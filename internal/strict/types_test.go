@@ -330,6 +330,32 @@ type (
 	Leaf struct{ X int }
 )
 
+// Unit has an enum of which more than three are too many.
+type Unit struct{ Of ManyValues }
+
+type ManyValues string
+
+func (ManyValues) JSONSchema() *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for i := range 240 {
+		s.Enum = append(s.Enum, fmt.Sprintf("v%d", i))
+	}
+	return s
+}
+
+// Place embeds a type with UnmarshalText and has its own.
+type Place struct {
+	netip.Addr
+	Zone string
+}
+
+func (p *Place) UnmarshalText(text []byte) error {
+	p.Zone = string(text)
+	return nil
+}
+
+type Wrapped struct{ netip.Addr }
+
 var accepted = []typeCase{
 	{"empty", "a tool without arguments", of[struct{}](), []string{"", " \n", "{}", " { } "}, []string{"null", "[]", `{"a":1}`, `""`}},
 	{"empty_pointer", "a pointer to a struct is the struct", of[*struct{}](), []string{"{}"}, nil},
@@ -557,6 +583,9 @@ var accepted = []typeCase{
 		G *int     `jsonschema:"description=Both,nullable"`
 	}](), []string{`{"A":"","B":{"id":"","label":""},"D":[],"E":5,"F":""}`}, nil},
 	{"share", "types used often are shared if writing them out is too much", of[B5](), nil, nil},
+	{"share_enum", "so are their enums", of[struct{ A, B, C, D, E Unit }](), nil, nil},
+	{"own_text", "an UnmarshalText of its own beside an embedded one", of[struct{ P Place }](), []string{`{"P":"x"}`}, []string{`{"P":{"Zone":"x"}}`}},
+	{"wrapped_text", "one that only wraps another is that text", of[struct{ W Wrapped }](), []string{`{"W":"1.2.3.4"}`}, []string{`{"W":"x"}`}},
 	{"limit_properties", "5000 properties are accepted", wide(5000), nil, nil},
 	{"limit_depth", "ten objects inside each other are accepted", nested(10), []string{strings.Repeat(`{"S":`, 9) + `{"X":1}` + strings.Repeat("}", 9)}, nil},
 }
@@ -616,6 +645,8 @@ type (
 	Twice2   struct{ Base }
 	Stringer interface{ String() string }
 	RawLike  struct{ json.RawMessage }
+	Channel  chan int
+	Numbered int
 )
 
 func (*Opaque) UnmarshalJSON([]byte) error      { return nil }
@@ -633,6 +664,9 @@ func (Invalid) JSONSchema() *jsonschema.Schema       { return jsonschema.TrueSch
 func (Overlap) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer"}, {Type: "number"}}}
 }
+
+func (Channel) JSONSchema() *jsonschema.Schema  { return &jsonschema.Schema{Type: "integer"} }
+func (Numbered) JSONSchema() *jsonschema.Schema { return &jsonschema.Schema{Type: "integer"} }
 
 func (Cyclic) JSONSchema() *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "array"}
@@ -694,6 +728,11 @@ var refused = []refusal{
 	{"dangling_ref", "Other", "D", of[struct{ D Dangling }]()},
 	{"min_length_schema", "minLength", "L", of[struct{ L Lengthy }]()},
 	{"true_schema", "true", "I", of[struct{ I Invalid }]()},
+	{"custom_kind", "cannot decode", "B", of[struct{ B DescribedBase }]()},
+	{"custom_chan", "cannot decode", "C", of[struct{ C Channel }]()},
+	{"quoted_custom", "JSONSchema", "N", of[struct {
+		N Numbered `json:",string"`
+	}]()},
 	{"extend", "JSONSchemaExtend", "E", of[struct{ E Extended }]()},
 	{"embedded_pointer", "unexported", "HasPtr.hiddenPtr", of[HasPtr]()},
 	{"ambiguous", "Same2.Name", "Ambiguous.Same1.Name", of[Ambiguous]()},
