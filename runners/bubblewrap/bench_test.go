@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,4 +74,49 @@ func compare(b *testing.B, ours, theirs func(), pause time.Duration) {
 func BenchmarkCold(b *testing.B) {
 	r := open(b, new(bubblewrap.Runner))
 	compare(b, func() { call(b, r) }, bare(b), 0)
+}
+
+// BenchmarkWarm compares a call that finds its sandbox ready with python3
+// main.py without one.
+func BenchmarkWarm(b *testing.B) {
+	r := open(b, &bubblewrap.Runner{Warm: 2})
+	compare(b, func() { call(b, r) }, bare(b), 60*time.Millisecond)
+}
+
+// BenchmarkLoad has 200 calls, four at a time, with the sandboxes made behind
+// them, and the same of python3 main.py.
+func BenchmarkLoad(b *testing.B) {
+	r := open(b, &bubblewrap.Runner{Warm: 4})
+	call(b, r)
+	load := func(f func()) float64 {
+		const calls = 200
+		work := make(chan struct{}, calls)
+		for range calls {
+			work <- struct{}{}
+		}
+		close(work)
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range work {
+					f()
+				}
+			})
+		}
+		wg.Wait()
+		return calls / time.Since(begin).Seconds()
+	}
+	python := bare(b)
+	var ours, theirs []float64
+	for b.Loop() {
+		theirs = append(theirs, load(python))
+		ours = append(ours, load(func() { call(b, r) }))
+	}
+	slices.Sort(ours)
+	slices.Sort(theirs)
+	u, t := ours[len(ours)/2], theirs[len(theirs)/2]
+	b.ReportMetric(u, "calls/s")
+	b.ReportMetric(t, "python3/s")
+	b.ReportMetric(u/t, "ratio")
 }

@@ -42,3 +42,8 @@ func TestConformance(t *testing.T) {
 	r := open(t, new(bubblewrap.Runner))
 	runnertest.Run(t, func(*testing.T) fnloop.Runner { return r })
 }
+
+func TestConformanceWarm(t *testing.T) {
+	r := open(t, &bubblewrap.Runner{Warm: 4})
+	runnertest.Run(t, func(*testing.T) fnloop.Runner { return r })
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,7 @@ type host struct {
 	setUser       bool     // become nobody before bwrap starts
 	cgroups       *cgroups // nil where none can be made
 	protection    Protection
+	logger        *slog.Logger
 
 	files [numFiles]*os.File // for bwrap to read
 
@@ -57,7 +59,7 @@ const (
 func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*bootTime)
 	defer cancel()
-	h := new(host)
+	h := &host{logger: r.Logger}
 	defer func() {
 		if err != nil {
 			h.close()

@@ -200,6 +200,39 @@ func TestNothingIsLeft(t *testing.T) {
 	checkNothingIsLeft(t, new(bubblewrap.Runner), func(*bubblewrap.Runner) {})
 }
 
+func TestNothingIsLeftWarm(t *testing.T) {
+	checkNothingIsLeft(t, &bubblewrap.Runner{Warm: 3}, func(r *bubblewrap.Runner) {
+		// What is kept ready is not left behind: wait until all of it is.
+		if _, err := r.Run(t.Context(), fnloop.Program{Source: "pass"}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+func TestDeadWarmSandbox(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "venv")
+	if err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", mark).Run(); err != nil {
+		t.Skipf("no virtual environment: %v", err)
+	}
+	r := open(t, &bubblewrap.Runner{Warm: 2, Python: filepath.Join(mark, "bin/python3")})
+	for range 5 {
+		if err := r.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		for _, p := range processes(mark) {
+			var pid int
+			fmt.Sscanf(p, "/proc/%d ", &pid)
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		res, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)"})
+		if err != nil || res.Stdout != "1\n" {
+			t.Errorf("Run() = %+v, %v", res, err)
+		}
+	}
+}
+
 func checkNothingIsLeft(t *testing.T, r *bubblewrap.Runner, settle func(*bubblewrap.Runner)) {
 	t.Helper()
 	open(t, r)

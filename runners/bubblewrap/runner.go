@@ -61,12 +61,19 @@ type Runner struct {
 	// that memory and processes can be bounded for each process of a program
 	// only and not for all together. Otherwise [Runner.Protection] tells.
 	RequireLimits bool
+	// Warm is how many sandboxes are kept ready, with an interpreter in each that
+	// waits for its program: a call then takes a fraction of the time. Each still
+	// serves one program only and is removed behind the call. Zero keeps none;
+	// each call makes its sandbox, and returns when nothing of it is left. A
+	// Runner with warm sandboxes must be closed.
+	Warm int
 	// Logger gets a warning for whatever could not be removed after a run. Nil
 	// discards it.
 	Logger *slog.Logger
 
 	mu     sync.Mutex
 	host   *host // nil until the first call
+	warm   *warm // nil where none are kept
 	closed bool
 	runs   sync.WaitGroup
 }

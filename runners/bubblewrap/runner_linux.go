@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -69,30 +69,44 @@ func (r *Runner) enter(ctx context.Context) (*host, error) {
 			return nil, err
 		}
 		r.host = h
+		if r.Warm > 0 {
+			r.warm = &warm{Size: r.Warm, Make: h.start}
+			r.warm.Fill(r.spec(r.limits(fnloop.Limits{}).Memory))
+		}
 	}
 	r.runs.Add(1)
 	return r.host, nil
 }
 
+// warm has the sandboxes that are kept ready.
+type warm = pool.Pool[spec, *sandbox]
+
+// run runs p in a sandbox that is ready, or else in one of its own.
 func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
-	s, err := h.start(ctx, r.spec(limits.Memory))
+	if r.warm == nil {
+		return r.runCold(ctx, h, p, limits, begin)
+	}
+	s, ready, err := r.warm.Get(ctx, r.spec(limits.Memory))
 	if err != nil {
 		return fnloop.Result{}, err
 	}
-	defer r.remove(s)
-	startup := time.Since(begin)
-	res, err := s.conn.Run(ctx, p, limits, h.rlimits(s.spec))
-	res.Startup = startup
-	if err != nil && ctx.Err() == nil {
-		err = s.explain(err)
+	defer r.warm.Put(s)
+	res, err := s.run(ctx, h, p, limits, begin)
+	if ready && errors.Is(err, supervisor.ErrNotStarted) && ctx.Err() == nil {
+		// It went away while it waited, and nothing of p was executed.
+		return r.runCold(ctx, h, p, limits, begin)
 	}
 	return res, err
 }
 
-func (r *Runner) remove(s *sandbox) {
-	if err := s.remove(); err != nil && r.Logger != nil {
-		r.Logger.LogAttrs(context.Background(), slog.LevelWarn, "a sandbox was not removed", slog.Any("err", err))
+// runCold runs p in a sandbox of its own, and returns when that is removed.
+func (r *Runner) runCold(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+	s, err := h.start(ctx, r.spec(limits.Memory))
+	if err != nil {
+		return fnloop.Result{}, err
 	}
+	defer s.Remove()
+	return s.run(ctx, h, p, limits, begin)
 }
 
 // Probe reports whether programs can be isolated on this host, as an [*Error]
@@ -167,12 +181,15 @@ func (r *Runner) Environment() fnloop.Environment {
 func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true
-	h := r.host
+	h, w := r.host, r.warm
 	r.host = nil
 	r.mu.Unlock()
 	r.runs.Wait()
 	if h == nil {
 		return nil
+	}
+	if w != nil {
+		w.Close()
 	}
 	return h.close()
 }

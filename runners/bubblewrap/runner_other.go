@@ -10,7 +10,10 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-type host struct{}
+type (
+	host struct{}
+	warm struct{}
+)
 
 func (r *Runner) unsupported() error {
 	return &Error{

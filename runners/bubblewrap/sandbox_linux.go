@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -37,11 +39,12 @@ type sandbox struct {
 	killed bool
 
 	cgroup *cgroup // nil where there is none
+	logger *slog.Logger
 }
 
 // start makes a sandbox and waits until it is ready.
 func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
-	s = &sandbox{spec: sp, init: -1, exited: make(chan struct{}), quiet: make(chan struct{})}
+	s = &sandbox{spec: sp, init: -1, logger: h.logger, exited: make(chan struct{}), quiet: make(chan struct{})}
 	if h.cgroups != nil {
 		if s.cgroup, err = h.cgroups.make(sp); err != nil {
 			return nil, fmt.Errorf("bubblewrap: %w", err)
@@ -201,6 +204,29 @@ func (s *sandbox) explain(err error) error {
 	return fmt.Errorf("bubblewrap: %w", err)
 }
 
+// run runs p, once.
+func (s *sandbox) run(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+	startup := time.Since(begin)
+	res, err := s.conn.Run(ctx, p, limits, h.rlimits(s.spec))
+	res.Startup = startup
+	if err != nil && ctx.Err() == nil {
+		err = s.explain(err)
+	}
+	return res, err
+}
+
+// Alive implements [pool.Member].
+func (s *sandbox) Alive() bool {
+	select {
+	case <-s.exited:
+		return false
+	default:
+	}
+	fds := []unix.PollFd{{Fd: int32(s.init), Events: unix.POLLIN}} // readable at its end
+	n, err := unix.Poll(fds, 0)
+	return n == 0 && err == nil
+}
+
 // Write writes to the supervisor.
 func (s *sandbox) Write(p []byte) (int, error) { return s.in.Write(p) }
 
@@ -240,6 +266,13 @@ func (s *sandbox) OOMKills() (int64, bool) {
 		return 0, false
 	}
 	return s.cgroup.oomKills()
+}
+
+// Remove implements [pool.Member].
+func (s *sandbox) Remove() {
+	if err := s.remove(); err != nil && s.logger != nil {
+		s.logger.LogAttrs(context.Background(), slog.LevelWarn, "a sandbox was not removed", slog.Any("err", err))
+	}
 }
 
 // remove kills what is left in the sandbox and waits until nothing is.

@@ -1,0 +1,344 @@
+// Package pool keeps sandboxes ready for programs that are yet to come.
+//
+// A member of a pool serves one program and is removed then; another is made
+// behind it. What is made and removed is the same as without a pool, only not
+// while anybody waits.
+package pool
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// ErrClosed is the error of [Pool.Get] after [Pool.Close].
+var ErrClosed = errors.New("the pool is closed")
+
+const (
+	// refillDelay is how long after a member was taken the next is begun, or
+	// less where the taken one comes back before: to make one costs about as
+	// much of a processor as to run a short program, and that goes first.
+	refillDelay = 30 * time.Millisecond
+	// maxIdle is how long a member waits for a program.
+	maxIdle = 10 * time.Minute
+)
+
+// A Member is a sandbox that waits for its program.
+type Member interface {
+	// Alive reports whether a program can still be given to it.
+	Alive() bool
+	// Remove ends the sandbox and waits until nothing of it is left.
+	Remove()
+}
+
+// A Pool keeps up to Size members ready. Keys say what a member was made to: a
+// member is only given to who asks for the same. Set the fields before first
+// use; a Pool is safe for concurrent use.
+type Pool[K comparable, M Member] struct {
+	// Size is how many members are kept ready, for all keys together. With
+	// zero each is made when it is asked for.
+	Size int
+	// Make makes a member. It is called from several goroutines at once, and
+	// its context ends when the pool is closed.
+	Make func(context.Context, K) (M, error)
+
+	mu      sync.Mutex
+	ready   []member[K, M] // oldest first
+	waiting []*waiter[K, M]
+	making  map[K]int
+	last    K    // what was asked for most recently, and is what is refilled
+	used    bool // last is set
+	failed  bool // the last attempt to refill failed: wait for the next Get
+	timer   *time.Timer
+	sweeper *time.Timer
+	ctx     context.Context
+	cancel  context.CancelFunc
+	closed  bool
+	work    sync.WaitGroup // makers and removers
+	removes chan struct{}  // bounds the removers
+}
+
+type member[K comparable, M Member] struct {
+	key   K
+	m     M
+	since time.Time
+}
+
+// A waiter is a Get that found nothing ready.
+type waiter[K comparable, M Member] struct {
+	key K
+	got chan result[M] // holds one
+}
+
+type result[M Member] struct {
+	m   M
+	err error
+}
+
+// Get gives a member made to key: one that is ready, and then warm is true, or
+// else the first that gets ready. The caller must give it back with Put.
+func (p *Pool[K, M]) Get(ctx context.Context, key K) (m M, warm bool, err error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return m, false, ErrClosed
+	}
+	p.init()
+	p.last, p.used, p.failed = key, true, false
+	for i := 0; i < len(p.ready); i++ {
+		if p.ready[i].key != key {
+			continue
+		}
+		m := p.ready[i].m
+		p.ready = append(p.ready[:i], p.ready[i+1:]...)
+		if !m.Alive() {
+			p.remove(m)
+			i--
+			continue
+		}
+		p.refillIn(refillDelay)
+		p.mu.Unlock()
+		return m, true, nil
+	}
+	w := &waiter[K, M]{key: key, got: make(chan result[M], 1)}
+	p.waiting = append(p.waiting, w)
+	p.makeFor(key)
+	p.mu.Unlock()
+
+	select {
+	case r := <-w.got:
+		return r.m, false, r.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	for i := range p.waiting {
+		if p.waiting[i] == w {
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+			break
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case r := <-w.got: // it came all the same
+		if r.err == nil {
+			p.keep(key, r.m)
+		}
+	default:
+	}
+	return m, false, ctx.Err()
+}
+
+// Fill begins to make members to key, ahead of the first Get.
+func (p *Pool[K, M]) Fill(key K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.init()
+	p.last, p.used, p.failed = key, true, false
+	p.makeFor(key)
+}
+
+// Put takes a used member back and removes it, behind the caller's back as far
+// as it can keep up.
+func (p *Pool[K, M]) Put(m M) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.init()
+	select {
+	case p.removes <- struct{}{}:
+		p.work.Go(func() {
+			defer func() { <-p.removes }()
+			m.Remove()
+		})
+	default:
+		p.mu.Unlock()
+		m.Remove()
+		p.mu.Lock()
+	}
+	p.refillIn(0)
+}
+
+// Close removes the members that are ready and waits until those that are being
+// made or removed are gone. Members that were not given back are the caller's.
+func (p *Pool[K, M]) Close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.cancel != nil {
+		p.cancel()
+		p.timer.Stop()
+		p.sweeper.Stop()
+	}
+	for _, r := range p.ready {
+		p.remove(r.m)
+	}
+	p.ready = nil
+	p.fail(nil, ErrClosed)
+	p.mu.Unlock()
+	p.work.Wait()
+}
+
+// Ready is how many members wait for a program.
+func (p *Pool[K, M]) Ready() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ready)
+}
+
+// The methods below are called with the mutex held, unless they say otherwise.
+
+func (p *Pool[K, M]) init() {
+	if p.making != nil {
+		return
+	}
+	p.making = make(map[K]int)
+	p.removes = make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.timer = time.AfterFunc(time.Hour, p.refill)
+	p.timer.Stop()
+	p.sweeper = time.AfterFunc(time.Hour, p.sweep)
+	p.sweeper.Stop()
+}
+
+// refillIn has what is missing made after d.
+func (p *Pool[K, M]) refillIn(d time.Duration) {
+	if !p.closed && p.Size > 0 {
+		p.timer.Reset(d)
+	}
+}
+
+// refill makes what is missing. It is called without the mutex.
+func (p *Pool[K, M]) refill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used && !p.failed {
+		p.makeFor(p.last)
+	}
+}
+
+// makeFor begins as many members for key as waiters and the pool's size ask
+// for, but no more at once than the machine has use for.
+func (p *Pool[K, M]) makeFor(key K) {
+	if p.closed {
+		return
+	}
+	waiters, ready := 0, 0
+	for _, w := range p.waiting {
+		if w.key == key {
+			waiters++
+		}
+	}
+	for _, r := range p.ready {
+		if r.key == key {
+			ready++
+		}
+	}
+	spare := 0
+	if key == p.last && !p.failed {
+		spare = p.Size - ready
+	}
+	atOnce := runtime.GOMAXPROCS(0)
+	if waiters > atOnce {
+		atOnce = min(waiters, 4*atOnce)
+	}
+	for want := waiters + spare; p.making[key] < min(want, atOnce); {
+		p.making[key]++
+		p.work.Go(func() { p.make(key) })
+	}
+}
+
+// make makes one member. It is called without the mutex.
+func (p *Pool[K, M]) make(key K) {
+	m, err := p.Make(p.ctx, key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.making[key]--; p.making[key] == 0 {
+		delete(p.making, key)
+	}
+	if err != nil {
+		p.failed = true
+		p.fail(&key, err)
+		return
+	}
+	p.keepLocked(key, m)
+	p.makeFor(key)
+}
+
+// fail gives err to the first waiter for key, or to all waiters.
+func (p *Pool[K, M]) fail(key *K, err error) {
+	rest := p.waiting[:0]
+	done := false
+	for _, w := range p.waiting {
+		if done || key != nil && w.key != *key {
+			rest = append(rest, w)
+			continue
+		}
+		w.got <- result[M]{err: err}
+		done = key != nil
+	}
+	clear(p.waiting[len(rest):])
+	p.waiting = rest
+	if key != nil {
+		p.makeFor(*key)
+	}
+}
+
+// keep gives m to who waits for one, or keeps it ready. It is called without
+// the mutex.
+func (p *Pool[K, M]) keep(key K, m M) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keepLocked(key, m)
+}
+
+func (p *Pool[K, M]) keepLocked(key K, m M) {
+	for i, w := range p.waiting {
+		if w.key == key {
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+			w.got <- result[M]{m: m}
+			return
+		}
+	}
+	if p.closed || p.Size == 0 {
+		p.remove(m)
+		return
+	}
+	p.ready = append(p.ready, member[K, M]{key, m, time.Now()})
+	// What is too much goes: what nobody asked for last, else the oldest.
+	for len(p.ready) > p.Size {
+		i := 0
+		for j, r := range p.ready {
+			if r.key != p.last {
+				i = j
+				break
+			}
+		}
+		p.remove(p.ready[i].m)
+		p.ready = append(p.ready[:i], p.ready[i+1:]...)
+	}
+	if len(p.ready) == 1 {
+		p.sweeper.Reset(maxIdle)
+	}
+}
+
+// sweep removes the members that nobody came for. It is called without the
+// mutex.
+func (p *Pool[K, M]) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.ready) > 0 {
+		left := maxIdle - time.Since(p.ready[0].since)
+		if left > 0 {
+			p.sweeper.Reset(left)
+			return
+		}
+		p.remove(p.ready[0].m)
+		p.ready = p.ready[1:]
+	}
+}
+
+// remove removes m in the background.
+func (p *Pool[K, M]) remove(m M) { p.work.Go(m.Remove) }
