@@ -18,6 +18,7 @@ import sys
 def supervise():
     import _ctypes
     import _signal
+    import resource
     import select
     import time
 
@@ -142,8 +143,6 @@ def supervise():
             os.dup2(out_w, 1)
             os.dup2(err_w, 2)
             os.closerange(3, wake_w + 1)
-            import resource
-
             for key, value in config.items():
                 if key.startswith("rlimit_"):
                     limit = getattr(resource, key.upper())
