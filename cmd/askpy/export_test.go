@@ -1,0 +1,7 @@
+package main
+
+// What the tests outside the package drive.
+var (
+	Main = main
+	Run  = run
+)

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/fnloop/fnloop"
+)
+
+const defaultModel = "gpt-6-astra"
+
+const help = `Askpy asks a model a question and lets it compute the answer with Python
+programs, which run in a sandbox on this machine.
+
+Usage:
+
+	askpy [flags] "prompt"
+	askpy [flags] < prompt.txt
+
+The answer goes to standard output, everything else to standard error.
+
+Flags:
+
+	--model NAME       the model (default $OPENAI_MODEL, else gpt-6-astra)
+	--runner NAME      where programs run: auto, bubblewrap or fake (default auto)
+	                   auto takes the first that can isolate programs here;
+	                   fake runs nothing, for trying things out
+	--max-turns N      rounds of programs before giving up (default 8)
+	--timeout DURATION how long one program may run, such as 30s (default: the
+	                   runner's, 10s for bubblewrap)
+	--json             print one JSON object: the answer with its calls and usage,
+	                   and with error if the run failed
+	--record FILE      write the conversation to FILE, without keys and cookies
+	--replay FILE      answer from a recording; programs do run, requests are not
+	                   sent but have to be those of the recording
+	--verbose          show the programs and their output
+	--quiet            show nothing but errors
+	--version          print the version
+	--help             print this help
+
+Environment:
+
+	OPENAI_API_KEY     the key of the API; without one only a recording can be
+	                   replayed, such as the built-in one of "compute fib(40)"
+	OPENAI_BASE_URL    the API's address (default https://api.openai.com/v1)
+	OPENAI_ORG_ID      the organisation, if the key has several
+	OPENAI_PROJECT_ID  the project, if the key has several
+	OPENAI_MODEL       the default of --model
+	NO_COLOR           if set, no colours
+
+Exit status:
+
+	0    the model answered
+	1    the run failed
+	2    wrong usage; nothing was sent
+	3    the model wanted more rounds than --max-turns
+	130  interrupted
+
+Example:
+
+	askpy --timeout 30s "How many primes are there below ten million?"
+`
+
+// options are what the command line says.
+type options struct {
+	args     []string // after the flags
+	model    string
+	runner   string
+	maxTurns int
+	timeout  time.Duration // of a program; zero means the runner's
+	json     bool
+	record   string
+	replay   string
+	verbose  bool
+	quiet    bool
+	version  bool
+}
+
+// A usageError is a mistake in how askpy was called. Its text names the flag,
+// argument or variable, and says what to do.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// parse reads the command line. Its error is flag.ErrHelp or a *usageError.
+func parse(args []string, getenv func(string) string) (options, error) {
+	opts := options{
+		model:    getenv("OPENAI_MODEL"),
+		runner:   auto,
+		maxTurns: fnloop.DefaultMaxTurns,
+	}
+	if opts.model == "" {
+		opts.model = defaultModel
+	}
+	flags := flag.NewFlagSet("askpy", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	flags.StringVar(&opts.model, "model", opts.model, "")
+	flags.StringVar(&opts.runner, "runner", opts.runner, "")
+	flags.Func("max-turns", "", func(s string) (err error) {
+		if opts.maxTurns, err = strconv.Atoi(s); err != nil || opts.maxTurns < 1 {
+			return errors.New("give a whole number, 1 or more")
+		}
+		return nil
+	})
+	flags.Func("timeout", "", func(s string) (err error) {
+		if opts.timeout, err = time.ParseDuration(s); err != nil || opts.timeout <= 0 {
+			return errors.New("give a duration above zero, such as 30s or 2m")
+		}
+		return nil
+	})
+	flags.BoolVar(&opts.json, "json", false, "")
+	flags.StringVar(&opts.record, "record", "", "")
+	flags.StringVar(&opts.replay, "replay", "", "")
+	flags.BoolVar(&opts.verbose, "verbose", false, "")
+	flags.BoolVar(&opts.quiet, "quiet", false, "")
+	flags.BoolVar(&opts.version, "version", false, "")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return opts, err
+		}
+		return opts, usagef("%s", strings.ReplaceAll(err.Error(), "flag -", "flag --"))
+	}
+	opts.args = flags.Args()
+	if opts.version {
+		return opts, nil
+	}
+	var empty error
+	flags.Visit(func(f *flag.Flag) {
+		if f.Value.String() == "" && (f.Name == "model" || f.Name == "runner" || f.Name == "record" || f.Name == "replay") {
+			empty = usagef("--%s is empty; give it a value or leave it out", f.Name)
+		}
+	})
+	switch {
+	case empty != nil:
+		return opts, empty
+	case opts.quiet && opts.verbose:
+		return opts, usagef("--quiet and --verbose contradict each other; give one of them")
+	case opts.record != "" && opts.replay != "":
+		return opts, usagef("--record and --replay cannot go together; give one of them")
+	case opts.runner != auto && runners[opts.runner] == nil:
+		return opts, usagef("--runner: unknown runner %q; the runners are %s", opts.runner, strings.Join(runnerNames(), ", "))
+	}
+	return opts, checkArguments(opts.args)
+}
+
+// checkArguments judges what stands after the flags.
+func checkArguments(args []string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	for _, arg := range args[1:] {
+		if name := strings.TrimLeft(arg, "-"); name != arg && name != "" {
+			return usagef("%s stands after the prompt %q; put flags before it", arg, args[0])
+		}
+	}
+	return usagef("%d prompts, %q and %q; put the prompt in quotes", len(args), args[0], args[1])
+}
+
+// maxPrompt is the size of the longest text that the API takes, in bytes.
+const maxPrompt = 10 << 20
+
+// readPrompt takes the prompt from the command line or from standard input.
+func readPrompt(ctx context.Context, opts options, stdin io.Reader) (string, error) {
+	where, prompt := "the prompt", ""
+	if len(opts.args) > 0 {
+		prompt = opts.args[0]
+	} else {
+		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			return "", usagef(`no prompt; give one, as in askpy "compute fib(40)"`)
+		}
+		where = "the prompt on standard input"
+		var err error
+		if prompt, err = readAll(ctx, stdin); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case strings.TrimSpace(prompt) == "":
+		return "", usagef(`%s is empty; give one, as in askpy "compute fib(40)"`, where)
+	case len(prompt) > maxPrompt:
+		return "", usagef("%s is longer than the %d MiB that the API takes", where, maxPrompt>>20)
+	case !utf8.ValidString(prompt):
+		return "", usagef("%s is not valid UTF-8", where)
+	}
+	return prompt, nil
+}
+
+// readAll reads a prompt from r, or gives up when ctx ends: a read from a pipe
+// cannot be called off.
+func readAll(ctx context.Context, r io.Reader) (string, error) {
+	var text []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		text, err = io.ReadAll(io.LimitReader(r, maxPrompt+1))
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-done:
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the prompt from standard input: %w", err)
+	}
+	return strings.TrimRight(string(text), "\r\n"), nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"gopkg.in/dnaeon/go-vcr.v4/pkg/cassette"
+)
+
+// A replay is a wire that answers from a recording.
+//
+// A request is known when an exchange that was not yet played has the same
+// method, the same last element of the path and a body that means the same as
+// JSON. Two things are not compared: the headers, and the descriptions of
+// tools, which tell the version of Python and the limits of whatever runner is
+// at hand.
+type replay struct {
+	name     string // for messages
+	scrub    scrubber
+	progress *progress
+
+	mu       sync.Mutex
+	cassette *cassette.Cassette
+	unknown  error // the first request that was not known
+}
+
+func openReplay(name string, scrub scrubber, p *progress) (*replay, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usagef("--replay %s: the file cannot be read: %v", name, cause(err))
+	}
+	r, err := newReplay(name, string(data), scrub, p)
+	if err != nil {
+		return nil, usagef("--replay %s: %v", name, err)
+	}
+	p.note("replaying " + name + ": no request is sent")
+	return r, nil
+}
+
+func newReplay(name, data string, scrub scrubber, p *progress) (*replay, error) {
+	c, err := cassette.LoadWithFS(name, text(data))
+	switch {
+	case strings.TrimSpace(data) == "":
+		return nil, errors.New("the file is empty")
+	case err != nil:
+		return nil, fmt.Errorf("the file is not a recording of askpy --record: %w", err)
+	case len(c.Interactions) == 0:
+		return nil, errors.New("the file is a recording without requests")
+	}
+	return &replay{name: name, scrub: scrub, progress: p, cassette: c}, nil
+}
+
+// text makes go-vcr read from memory.
+type text string
+
+func (t text) ReadFile(string) ([]byte, error) { return []byte(t), nil }
+func (t text) WriteFile(string, []byte) error  { return errors.ErrUnsupported }
+func (t text) IsFileExists(string) bool        { return true }
+
+func (r *replay) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	var sent bytes.Buffer
+	if req.Body != nil {
+		_, err := sent.ReadFrom(req.Body)
+		req.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	made := exchange{req.Method, path.Base(req.URL.Path), r.scrub.clean(sent.String())}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cassette.Matcher = func(_ *http.Request, recorded cassette.Request) bool {
+		return len(differences(recordedRequest(recorded), made)) == 0
+	}
+	found, err := r.cassette.GetInteraction(&http.Request{Method: req.Method, URL: req.URL})
+	if err != nil {
+		if r.unknown == nil {
+			r.unknown = r.describe(made)
+		}
+		return refusal(req), nil
+	}
+	res, err := found.GetHTTPResponse()
+	if err != nil {
+		return nil, err
+	}
+	res.Request = req
+	res.Header = res.Header.Clone()
+	if res.StatusCode >= http.StatusBadRequest { // nobody has to wait for a recording
+		res.Header.Set("Retry-After-Ms", "0")
+	}
+	return res, nil
+}
+
+// refusal answers a request that is not known. An error of the wire would not
+// do: the loop would take it for one of the network and try again.
+func refusal(req *http.Request) *http.Response {
+	return &http.Response{
+		Status: "400 Bad Request", StatusCode: http.StatusBadRequest,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Content-Type": {"application/json"}, "X-Should-Retry": {"false"}},
+		Body:    io.NopCloser(strings.NewReader(`{"error":{"code":"unknown_request","message":"the recording does not have this request"}}`)),
+		Request: req,
+	}
+}
+
+func recordedRequest(r cassette.Request) exchange {
+	return exchange{r.Method, path.Base(r.URL), r.Body}
+}
+
+// describe says how a request differs from the recorded one that is closest to
+// it, of those that are left.
+func (r *replay) describe(made exchange) error {
+	var closest []difference
+	number := 0
+	for i, recorded := range r.cassette.Interactions {
+		if recorded.WasReplayed() {
+			continue
+		}
+		if d := differences(recordedRequest(recorded.Request), made); number == 0 || len(d) < len(closest) {
+			closest, number = d, i+1
+		}
+	}
+	n := len(r.cassette.Interactions)
+	if number == 0 {
+		return fmt.Errorf("%s ends after %d requests, but one more was made:\n  %s", r.name, n, clip(made.body, 0))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s does not have the request that was made; the closest to it, number %d of %d, differs:", r.name, number, n)
+	const most = 20
+	for i, d := range closest {
+		if i == most {
+			fmt.Fprintf(&b, "\n  and in %d more places", len(closest)-most)
+			break
+		}
+		fmt.Fprintf(&b, "\n  %s\n    recorded: %s\n    made:     %s", d.path, d.recorded, d.made)
+	}
+	return errors.New(b.String())
+}
+
+func (r *replay) finish(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unknown != nil {
+		return r.unknown
+	}
+	left := 0
+	for _, i := range r.cassette.Interactions {
+		if !i.WasReplayed() {
+			left++
+		}
+	}
+	if left > 0 {
+		r.progress.note(fmt.Sprintf("%d of the %d requests in %s were not made", left, len(r.cassette.Interactions), r.name))
+	}
+	return err
+}
