@@ -49,7 +49,9 @@ var mayImport = []struct {
 	{"runners/runtimecloud/runtimetest", []string{"."}},
 	{"fixtures", nil},
 	// Only programs put drivers and the loop together.
-	{"cmd/...", slices.Concat(openai, []string{"./...", "golang.org/x/sys/...", "golang.org/x/term", "gopkg.in/dnaeon/go-vcr.v4/..."})},
+	{"cmd/...", slices.Concat(openai, []string{
+		"./...", "go.yaml.in/yaml/v4", "golang.org/x/sys/...", "golang.org/x/term", "gopkg.in/dnaeon/go-vcr.v4/...",
+	})},
 	{"examples/...", slices.Concat(openai, []string{"./..."})},
 }
 
