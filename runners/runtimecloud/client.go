@@ -247,10 +247,16 @@ func (c *client) describe(ctx context.Context, r *request, err error) *Error {
 		}
 	}
 	e.Op, e.Sandbox = r.op, r.sandbox
-	e.Message, e.Hint = c.redact(e.Message, r.hide), c.redact(e.Hint, r.hide)
-	e.RequestID = c.redact(e.RequestID, r.hide)
+	for _, text := range []*string{&e.Code, &e.Message, &e.Hint, &e.RequestID} {
+		*text = c.redact(*text, r.hide)
+	}
 	if e.Details != nil {
 		e.Details = json.RawMessage(c.redact(string(e.Details), r.hide))
+	}
+	if e.Err != nil {
+		if text := e.Err.Error(); c.redact(text, r.hide) != text {
+			e.Err = errors.New(c.redact(text, r.hide))
+		}
 	}
 	return e
 }

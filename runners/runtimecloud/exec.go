@@ -19,6 +19,8 @@ const (
 	followAfter = 5 * time.Second
 	// followFor is how long such a new stream may say nothing.
 	followFor = 15 * time.Second
+	// drainFor is how long the end of a stream is waited for after the program's.
+	drainFor = 50 * time.Millisecond
 	// maxIdle is how many streams in a row may end without having brought
 	// anything.
 	maxIdle = 4
@@ -153,7 +155,7 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 			}
 		case "continue":
 			if ev.Cursor != nil {
-				x.cursor = *ev.Cursor
+				x.cursor = max(0, *ev.Cursor) // it knows best
 			}
 			if x.process == "" {
 				x.process = ev.ProcessID
@@ -161,6 +163,10 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 			return true, errResume
 		case "exit":
 			x.exit = &ev
+			// A body that is read to its end, which is next, leaves the connection
+			// to the requests to come.
+			s.timer.Reset(drainFor)
+			io.Copy(io.Discard, io.LimitReader(s.resp.Body, 64<<10)) //nolint:errcheck // or it does not
 			return true, nil
 		default:
 			if ev.Error != nil {
@@ -181,7 +187,7 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 func (x *execution) take(w io.Writer, ev *event, resumed int64) {
 	b := ev.output()
 	offset := x.cursor
-	if ev.Offset != nil {
+	if ev.Offset != nil && *ev.Offset >= 0 {
 		offset = *ev.Offset
 	}
 	end := offset + int64(len(b))

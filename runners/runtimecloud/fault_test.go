@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -66,6 +67,7 @@ func TestFaults(t *testing.T) {
 		{"frozen create", runtimetest.StepCreate, faults{{After: true, Freeze: true}}, "", 0, 3 * time.Minute, "an answer that has not begun in two minutes is lost"},
 		{"frozen write", runtimetest.StepWrite, faults{{Freeze: true}}, "", 0, time.Minute, "asked again"},
 		{"frozen exec", runtimetest.StepExec, faults{{After: true, Freeze: true}}, "", 0, time.Minute, "the answer is there to be had again"},
+		{"frozen within an answer", runtimetest.StepCreate, faults{{Half: true, Freeze: true}}, "", 0, 3 * time.Minute, "as good as cut"},
 		{"half an answer", runtimetest.StepCreate, faults{{Half: true}}, "", 0, 0, "the sandbox is there"},
 		{"half an answer for good", runtimetest.StepCreate, many(5, runtimetest.Fault{Half: true}), "connection_error", 0, 0, "the sandbox is found by its label"},
 		{"late", runtimetest.StepCreate, faults{{Late: true}}, "", 0, 0, "an answer after white space is one"},
@@ -74,6 +76,8 @@ func TestFaults(t *testing.T) {
 		{"late garbage", runtimetest.StepCreate, many(5, runtimetest.Fault{After: true, Late: true, Body: "<html>"}), "request_failed", 502, 0, "the sandbox is found by its label"},
 		{"late error without a status", runtimetest.StepCreate, faults{{Late: true, Body: `{"error":{"code":"odd"}}`}}, "odd", 500, time.Second, "no status is 500"},
 		{"late answer with an error in it", runtimetest.StepWrite, faults{{Late: true, Body: `{"error":{"code":"x"},"path":"/"}`}}, "", 0, time.Second, "only an answer that has nothing else is an error"},
+		{"late error at exec", runtimetest.StepExec, faults{{Late: true, Status: 503, Code: "host_unavailable"}}, "", 0, 0, "a stream can turn out to be one too"},
+		{"late final error at exec", runtimetest.StepExec, faults{{Late: true, Status: 402, Code: "spending_limit_reached"}}, "spending_limit_reached", 402, time.Second, "a stream can turn out to be one too"},
 		{"no room", runtimetest.StepCreate, many(7, runtimetest.Fault{Code: "no_capacity"}), "", 0, 2 * time.Minute, "room is worth a wait"},
 		{"no room, as 503", runtimetest.StepCreate, many(7, runtimetest.Fault{Status: 503, Code: "no_capacity"}), "", 0, 2 * time.Minute, "the code counts, not the status"},
 		{"no room, by its old name", runtimetest.StepCreate, many(7, runtimetest.Fault{Code: "trial_busy", RetryAfterMs: 5000}), "", 0, 2 * time.Minute, "both names are understood"},
@@ -259,6 +263,24 @@ func TestKeyFromEnvironment(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A transport that puts the request into its error does not show the key.
+func TestTransportError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &runtimecloud.Runner{Key: secretKey, Transport: telltale{}}
+		err := r.Check(t.Context())
+		if e, ok := errors.AsType[*runtimecloud.Error](err); !ok || e.Code != "connection_error" || !e.Retryable() {
+			t.Errorf("Check() = %v", err)
+		}
+		checkHidden(t, err)
+	})
+}
+
+type telltale struct{}
+
+func (telltale) RoundTrip(req *http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: fmt.Errorf("cannot send %v", req.Header)}
 }
 
 // The caller goes while a step is under way: it comes back at once with the

@@ -217,6 +217,9 @@ func (r *Runner) Environment() fnloop.Environment {
 		env.Python = "3.12"
 		env.Packages = []string{"numpy", "pandas", "matplotlib"}
 		env.Writable = workspace
+		if r.DiskMiB == 0 {
+			env.Writable += " (about 2.5 GiB)"
+		}
 	}
 	return env
 }
@@ -283,9 +286,9 @@ func (r *Runner) enter() bool {
 
 // Close waits until the programs that run have ended and all sandboxes are
 // deleted, and gives a [*LeakError] when some could not be. Run answers
-// [ErrClosed] from then on. To end programs, cancel their contexts. The deletes
-// have a bound in time: Close returns within two minutes or so of the last
-// program's end, whatever the service does.
+// [ErrClosed] from then on. To end programs, cancel their contexts. Deletes have
+// a bound in time: Close returns within a few minutes of the last program's end,
+// whatever the service does.
 func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true

@@ -209,7 +209,7 @@ func (c *client) list(ctx context.Context, name, value string, yield func(*sandb
 			NextCursor string     `json:"nextCursor"`
 		}
 		if err := c.do(ctx, &request{
-			op: "list", method: http.MethodGet, path: "/v1/sandboxes?" + query.Encode(), answer: 30 * time.Second,
+			op: "list", method: http.MethodGet, path: "/v1/sandboxes?" + query.Encode(), answer: deleteAnswer, budget: deleteBudget,
 		}, &page); err != nil {
 			return err
 		}

@@ -30,7 +30,8 @@ type Fault struct {
 	Drop bool
 	// Freeze sends nothing until the client goes away.
 	Freeze bool
-	// Half cuts a successful answer in half and closes the connection.
+	// Half cuts a successful answer in half and closes the connection, or with
+	// Freeze sends nothing more.
 	Half bool
 	// Late starts the answer with status 200 before its outcome is known, be it
 	// that of the request, Code's or Body.
@@ -96,7 +97,7 @@ func (c *call) spoil() bool {
 		return false
 	case f.Drop:
 		panic(http.ErrAbortHandler)
-	case f.Freeze:
+	case f.Freeze && !f.Half:
 		<-c.Context().Done()
 		panic(http.ErrAbortHandler)
 	case f.Location != "":
@@ -153,5 +154,8 @@ func (c *call) half(v any) {
 	c.out.WriteHeader(http.StatusOK)
 	c.out.Write(b[:len(b)/2])
 	c.flush()
+	if c.fault.Freeze {
+		<-c.Context().Done()
+	}
 	panic(http.ErrAbortHandler)
 }

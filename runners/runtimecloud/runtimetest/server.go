@@ -264,6 +264,7 @@ func (c *call) split() {
 		}
 		plain, err := url.PathUnescape(segment)
 		if err != nil || plain == "" || plain == "." || plain == ".." {
+			c.path = nil
 			return
 		}
 		c.path = append(c.path, plain)
