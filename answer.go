@@ -20,13 +20,17 @@ const (
 	StopIncomplete  StopReason = "incomplete"  // ErrIncomplete for any other reason
 	StopRefused     StopReason = "refused"     // ErrRefused
 	StopEmpty       StopReason = "empty"       // ErrEmpty
+	StopMismatch    StopReason = "mismatch"    // ErrMismatch
 	StopBadCalls    StopReason = "bad_calls"   // ErrBadCalls
 	StopRepeating   StopReason = "repeating"   // ErrRepeating
 	StopFailed      StopReason = "failed"      // *ResponseError
 	StopRequest     StopReason = "request"     // *RequestError
+	StopStream      StopReason = "stream"      // *StreamError
 	StopProtocol    StopReason = "protocol"    // *ProtocolError
 	StopUnsupported StopReason = "unsupported" // *UnsupportedItemError
-	StopAborted     StopReason = "aborted"     // *ToolError, or an error of Loop.BeforeRequest
+	StopApproval    StopReason = "approval"    // ErrApproval
+	StopBusy        StopReason = "busy"        // ErrBusy, nothing was sent
+	StopAborted     StopReason = "aborted"     // *ToolError, or an error of one of the Loop's hooks
 	StopCancelled   StopReason = "cancelled"   // the caller's context was cancelled
 	StopDeadline    StopReason = "deadline"    // the caller's deadline passed
 	StopInvalid     StopReason = "invalid"     // *ConfigError, nothing was sent
@@ -75,6 +79,11 @@ type Answer struct {
 	// yet sent, in call order. Continue sends what Calls has of them and says
 	// of those in Pending that they were not run.
 	Open []string `json:"open,omitempty"`
+	// Conversation is the conversation of a Loop whose State is InConversation.
+	Conversation string `json:"conversation,omitempty"`
+	// Items are the whole conversation, as the API's items, where the Loop keeps
+	// it: when it is Stateless or has KeepItems set.
+	Items []json.RawMessage `json:"items,omitempty"`
 	// Prompt is a prompt that no response has taken in: the run ended before.
 	// Continue sends it again when it gets no other.
 	Prompt string `json:"prompt,omitempty"`
@@ -102,28 +111,57 @@ type CallResult struct {
 }
 
 // callJSON is the form of calls in JSON. Arguments that are a JSON object stay
-// one, and come back as the same object though perhaps in other white space;
-// any other text is a string that holds it.
+// one, any other text is a string that holds it. Where encoding/json would spell
+// the object in another way, Text has the model's own.
 type callJSON struct {
 	Turn       int             `json:"turn"`
 	ID         string          `json:"id"`
 	Name       string          `json:"name"`
 	Arguments  json.RawMessage `json:"arguments"`
+	Text       string          `json:"arguments_text,omitempty"`
 	Started    bool            `json:"started,omitempty"`
 	Output     *string         `json:"output,omitempty"`
 	IsError    *bool           `json:"is_error,omitempty"`
 	DurationMS *float64        `json:"duration_ms,omitempty"`
+	Content    []Content       `json:"content,omitempty"`
+	Truncated  bool            `json:"truncated,omitempty"`
+	Custom     bool            `json:"custom,omitempty"`
 	Caller     callerID        `json:"caller,omitempty"`
+	Decision   *Decision       `json:"decision,omitempty"`
+	Digest     string          `json:"digest,omitempty"`
 }
 
 func (c Call) json() (callJSON, error) {
-	args, err := encodeArguments(c.Arguments)
-	return callJSON{Turn: c.Turn, ID: c.ID, Name: c.Name, Arguments: args, Started: c.Started, Caller: c.caller}, err
+	j := callJSON{
+		Turn: c.Turn, ID: c.ID, Name: c.Name, Started: c.Started,
+		Custom: c.Custom, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
+	}
+	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
+		j.Arguments = c.Arguments
+		if !bytes.Equal(respell(c.Arguments), c.Arguments) {
+			j.Text = string(c.Arguments)
+		}
+		return j, nil
+	}
+	var err error
+	j.Arguments, err = json.Marshal(string(c.Arguments))
+	return j, err
 }
 
 func (c *Call) set(j callJSON) error {
-	args, err := decodeArguments(j.Arguments)
-	*c = Call{Turn: j.Turn, ID: j.ID, Name: j.Name, Arguments: args, Started: j.Started, caller: j.Caller}
+	args := respell(j.Arguments)
+	var err error
+	if len(args) > 0 && args[0] == '"' {
+		var s string
+		err = json.Unmarshal(j.Arguments, &s)
+		args = []byte(s)
+	} else if j.Text != "" && bytes.Equal(respell([]byte(j.Text)), args) {
+		args = []byte(j.Text)
+	}
+	*c = Call{
+		Turn: j.Turn, ID: j.ID, Name: j.Name, Arguments: args, Started: j.Started,
+		Custom: j.Custom, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
+	}
 	return err
 }
 
@@ -154,6 +192,7 @@ func (c CallResult) MarshalJSON() ([]byte, error) {
 	}
 	ms := float64(c.Duration) / float64(time.Millisecond)
 	j.Output, j.IsError, j.DurationMS = &c.Text, &c.IsError, &ms
+	j.Content, j.Truncated = c.Content, c.Truncated
 	return json.Marshal(j)
 }
 
@@ -163,7 +202,7 @@ func (c *CallResult) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
 	}
-	*c = CallResult{}
+	*c = CallResult{Output: Output{Content: j.Content, Truncated: j.Truncated}}
 	if j.Output != nil {
 		c.Text = *j.Output
 	}
@@ -176,24 +215,17 @@ func (c *CallResult) UnmarshalJSON(data []byte) error {
 	return c.Call.set(j)
 }
 
-func encodeArguments(args json.RawMessage) (json.RawMessage, error) {
-	if t := bytes.TrimLeft(args, " \t\r\n"); len(t) > 0 && t[0] == '{' && utf8.Valid(args) && json.Valid(args) {
-		return args, nil
+// respell spells JSON in one way: without white space between its tokens, and
+// with the characters that json.Marshal escapes for HTML as they are.
+func respell(data []byte) json.RawMessage {
+	var buf bytes.Buffer
+	if json.Compact(&buf, data) != nil {
+		return data
 	}
-	return json.Marshal(string(args))
+	return unescapeHTML(buf.Bytes())
 }
 
-func decodeArguments(data json.RawMessage) (json.RawMessage, error) {
-	if len(data) > 0 && data[0] == '"' {
-		var s string
-		err := json.Unmarshal(data, &s)
-		return json.RawMessage(s), err
-	}
-	return unescapeHTML(data), nil
-}
-
-// unescapeHTML takes back what json.Marshal does to the text of a RawMessage,
-// so that code with a "<" comes out of storage as it went in.
+// unescapeHTML takes back what json.Marshal does to the text of a RawMessage.
 func unescapeHTML(data []byte) []byte {
 	if !bytes.Contains(data, []byte(`\u00`)) && !bytes.Contains(data, []byte(`\u202`)) {
 		return data

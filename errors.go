@@ -14,6 +14,10 @@ var (
 	// ErrMaxTurns: the model asked for another round of calls after the last
 	// one allowed. They were not run and are the Answer's Pending.
 	ErrMaxTurns = errors.New("fnloop: turn limit reached")
+	// ErrApproval: calls wait for a decision; see [Answer.Approve].
+	ErrApproval = errors.New("fnloop: calls need approval")
+	// ErrBusy: another run of this process is at the same conversation.
+	ErrBusy = errors.New("fnloop: another run is at this conversation")
 	// ErrIncomplete: the response was cut short. ErrTruncated and ErrFiltered
 	// are its kinds that have a name.
 	ErrIncomplete = errors.New("fnloop: incomplete response")

@@ -2,9 +2,11 @@ package fnloop
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ const (
 	DefaultAttempts     = 3
 	DefaultMaxRetryWait = time.Minute
 	DefaultGrace        = 2 * time.Second
+	DefaultIdleTimeout  = 5 * time.Minute
 )
 
 // maxBadTurns is how many rounds in a row may hold nothing but calls that could
@@ -73,6 +76,21 @@ type Loop struct {
 	// MaxRetryWait is the longest wait before a retry. When the API asks for a
 	// longer one the run stops at once. Zero means DefaultMaxRetryWait.
 	MaxRetryWait time.Duration
+	// IdleTimeout is how long the stream of a response may be silent; it counts
+	// for [Loop.Events] alone. Zero means DefaultIdleTimeout.
+	IdleTimeout time.Duration
+	// State says where the conversation is kept. Zero means Chained.
+	State State
+	// KeepItems keeps the conversation's items in the Answer of a chained Loop
+	// too. When the API has forgotten the response to continue from, the run
+	// then sends them once instead of ending with that error.
+	KeepItems bool
+	// Checkpoint, if not nil, gets the state of the run before the handlers of a
+	// round start and after each of them finishes, so that a program that dies
+	// between can go on from what it stored last. The Answer is its own to keep.
+	// Its calls come one at a time, with a context that the caller's end does
+	// not end. Its error stops the run.
+	Checkpoint func(context.Context, *Answer) error
 	// BeforeRequest, if not nil, may edit each request before it is sent: set
 	// the temperature, reasoning or metadata, add hosted tools, or input beside
 	// the prompt. It is called once for a request, not for its retries. Its
@@ -89,7 +107,7 @@ type Loop struct {
 // The Answer is never nil: whatever the error, it says how far the run got and
 // is good for [Loop.Continue].
 func (l *Loop) Run(ctx context.Context, prompt string) (*Answer, error) {
-	return l.run(ctx, &Answer{}, prompt)
+	return l.run(ctx, &Answer{}, prompt, options{})
 }
 
 // Continue goes on with the conversation that from got to, whatever stopped it
@@ -103,7 +121,7 @@ func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string) (*Answ
 		err := &ConfigError{"from", "is nil; begin with Run"}
 		return newAnswer(StopInvalid), err
 	}
-	return l.run(ctx, from, prompt)
+	return l.run(ctx, from, prompt, options{})
 }
 
 func newAnswer(stop StopReason) *Answer {
@@ -113,8 +131,12 @@ func newAnswer(stop StopReason) *Answer {
 // A run is the state of one call of Run or Continue.
 type run struct {
 	*settings
+	opts   options
 	log    *slog.Logger
 	answer *Answer
+	events chan Event // of the calls that run, when there is a reader
+	sent   []json.RawMessage
+	replay bool // the conversation itself is sent in place of what was forgotten
 	// carried is how many of answer.Calls are of an earlier run; they are
 	// dropped once they were sent.
 	carried  int
@@ -124,17 +146,26 @@ type run struct {
 	last     string // calls and outputs of the round before
 }
 
-func (l *Loop) run(ctx context.Context, from *Answer, prompt string) (*Answer, error) {
-	r := &run{answer: newAnswer(""), stopped: from.Stop}
+// options are what the ways to start a run differ in.
+type options struct {
+	emit   func(Event)                                   // nil when nobody reads events
+	format *responses.ResponseFormatTextConfigUnionParam // of the answer; nil for text
+}
+
+func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts options) (*Answer, error) {
+	r := &run{answer: newAnswer(""), stopped: from.Stop, opts: opts}
 	r.carry(from, prompt)
 	s, err := l.settings()
 	if err == nil {
+		r.settings, r.log = s, s.logger
 		err = r.check(prompt)
 	}
 	if err == nil {
-		r.settings = s
-		r.log = s.logger
-		err = r.drive(ctx)
+		var leave func()
+		if leave, err = r.enter(); err == nil {
+			defer leave()
+			err = r.drive(ctx)
+		}
 	}
 	if err != nil {
 		r.answer.Stop = stopReason(err)
@@ -146,6 +177,8 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string) (*Answer, e
 func (r *run) carry(from *Answer, prompt string) {
 	a := r.answer
 	a.ID = from.ID
+	a.Conversation = from.Conversation
+	a.Items = slices.Clip(from.Items)
 	a.Prompt = prompt
 	if prompt == "" {
 		a.Prompt = from.Prompt
@@ -177,12 +210,18 @@ func (r *run) check(prompt string) error {
 	case a.ID == "" && len(a.Open) > 0:
 		return &ConfigError{"from.ID", "is empty although calls of it are open"}
 	}
-	return nil
+	if err := r.loop.State.check(r.answer); err != nil {
+		return err
+	}
+	return checkDecisions(r.answer.Pending)
 }
 
 // drive is the one loop body: a request, what the response says, a round of
 // calls, and again.
 func (r *run) drive(ctx context.Context) error {
+	if err := r.decided(ctx); err != nil {
+		return err
+	}
 	for {
 		reply, err := r.respond(ctx)
 		if err != nil {
@@ -205,7 +244,7 @@ func (r *run) drive(ctx context.Context) error {
 		}
 		r.answer.Turns++
 		r.answer.Pending = r.number(calls, r.answer.Turns)
-		if err := r.round(ctx); err != nil {
+		if err := r.round(ctx, r.answer.Pending); err != nil {
 			return err
 		}
 		if err := r.judge(); err != nil {
@@ -226,6 +265,7 @@ func (r *run) accept(reply *reply) error {
 	}
 	a.ID = reply.ID
 	a.Prompt = ""
+	r.remember(reply)
 	a.Pending = a.Pending[:0]
 	a.Calls = a.Calls[r.carried:]
 	r.carried = 0
@@ -239,7 +279,7 @@ func (r *run) accept(reply *reply) error {
 func (r *run) number(calls []item, turn int) []Call {
 	out := make([]Call, len(calls))
 	for i, it := range calls {
-		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Arguments: []byte(it.arguments()), caller: it.program()}
+		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
 	}
 	return out
 }
@@ -302,6 +342,8 @@ func stopReason(err error) StopReason {
 		stop StopReason
 	}{
 		{ErrMaxTurns, StopMaxTurns},
+		{ErrApproval, StopApproval},
+		{ErrBusy, StopBusy},
 		{ErrTruncated, StopTruncated},
 		{ErrFiltered, StopFiltered},
 		{ErrIncomplete, StopIncomplete},
@@ -323,6 +365,8 @@ func stopReason(err error) StopReason {
 		return StopRequest
 	case *ResponseError:
 		return StopFailed
+	case *StreamError:
+		return StopStream
 	case *ProtocolError:
 		return StopProtocol
 	case *UnsupportedItemError:

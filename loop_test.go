@@ -380,7 +380,6 @@ func TestHostedItemsPassThrough(t *testing.T) {
 
 func TestItemsThatOnlyAClientCanAnswer(t *testing.T) {
 	for _, item := range []string{
-		`{"type":"custom_tool_call","id":"ctc_1","call_id":"call_9","name":"x","input":"free text"}`,
 		`{"type":"computer_call","id":"cu_1","call_id":"call_9","actions":[],"pending_safety_checks":[],"status":"completed"}`,
 		`{"type":"local_shell_call","id":"lsh_1","call_id":"call_9","action":{"type":"exec","command":["ls"]},"status":"completed"}`,
 		`{"type":"shell_call","id":"sh_1","call_id":"call_9","action":{"commands":["ls"]},"environment":{"type":"local"},"status":"completed"}`,

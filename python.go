@@ -21,25 +21,53 @@ func PythonTool(r Runner, limits Limits) Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"A whole Python program. It is run as a file, so print what you want to see."`
 	}
-	tool := MustTool("run_python", describePython(r, limits), func(ctx context.Context, in input) (Output, error) {
-		res, err := r.Run(ctx, Program{Source: in.Code, Limits: limits})
-		if bad, ok := errors.AsType[*ProgramError](err); ok {
-			return Output{Text: fmt.Sprintf("the program was not run: %s: %s", bad.Field, bad.Reason)}, err
-		}
-		if err != nil {
-			return Output{Text: "the sandbox failed, so there is no result; this is not a fault of the program"}, err
-		}
-		return Output{Text: res.Text()}, nil
+	tool := MustTool(pythonTool, describePython(r, limits), func(ctx context.Context, in input) (Output, error) {
+		return runPython(ctx, r, in.Code, limits)
 	})
+	tool.err = checkPython(r, limits)
+	return tool
+}
+
+// CustomPythonTool is [PythonTool] as a custom tool: the model writes the
+// program as plain text, without the escapes of a JSON string. Not all models
+// and servers have custom tools.
+func CustomPythonTool(r Runner, limits Limits) Tool {
+	return Tool{
+		Name:        pythonTool,
+		Description: describePython(r, limits) + " Write the program itself and nothing else.",
+		Custom:      true,
+		Handle: func(ctx context.Context, call Call) (Output, error) {
+			return runPython(ctx, r, string(call.Arguments), limits)
+		},
+		err: checkPython(r, limits),
+	}
+}
+
+const pythonTool = "run_python"
+
+func runPython(ctx context.Context, r Runner, source string, limits Limits) (Output, error) {
+	p := Program{Source: source, Limits: limits}
+	p.Stdout, p.Stderr = LiveOutput(ctx)
+	res, err := r.Run(ctx, p)
+	if bad, ok := errors.AsType[*ProgramError](err); ok {
+		return Output{Text: fmt.Sprintf("the program was not run: %s: %s", bad.Field, bad.Reason)}, err
+	}
+	if err != nil {
+		return Output{Text: "the sandbox failed, so there is no result; this is not a fault of the program"}, err
+	}
+	return Output{Text: res.Text(), Truncated: res.StdoutTruncated || res.StderrTruncated}, nil
+}
+
+func checkPython(r Runner, limits Limits) error {
 	switch {
 	case r == nil:
-		tool.err = errors.New("the runner is nil")
+		return errors.New("the runner is nil")
 	case limits.Time < 0:
-		tool.err = fmt.Errorf("limits.Time %v is negative", limits.Time)
+		return fmt.Errorf("limits.Time %v is negative", limits.Time)
 	case limits.Memory < 0:
-		tool.err = fmt.Errorf("limits.Memory %d is negative", limits.Memory)
+		return fmt.Errorf("limits.Memory %d is negative", limits.Memory)
 	}
-	return tool
+	return nil
 }
 
 // describePython says what is true of r.

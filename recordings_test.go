@@ -47,6 +47,14 @@ type recordedItem struct {
 	Content                              json.RawMessage
 }
 
+func (it recordedItem) isCall() bool {
+	return it.Type == "function_call" || it.Type == "custom_tool_call"
+}
+
+func (it recordedItem) isOutput() bool {
+	return it.Type == "function_call_output" || it.Type == "custom_tool_call_output"
+}
+
 func (e *exchange) isCreate() bool {
 	return e.Request.Method == "POST" && strings.HasSuffix(strings.SplitN(e.Request.Path, "?", 2)[0], "/responses")
 }
@@ -139,7 +147,7 @@ func items(body json.RawMessage, key string) []recordedItem {
 
 func asks(e exchange) bool {
 	for _, it := range items(e.Response.Body, "output") {
-		if it.Type == "function_call" {
+		if it.isCall() {
 			return true
 		}
 	}
@@ -153,21 +161,21 @@ func recordedTools(plays []exchange) []fnloop.Tool {
 	names := map[string]bool{}
 	for _, e := range plays {
 		for _, it := range items(e.Request.Body, "input") {
-			if it.Type == "function_call_output" {
+			if it.isOutput() {
 				var s string
 				json.Unmarshal(it.Output, &s)
 				given[it.CallID] = s
 			}
 		}
 		for _, it := range items(e.Response.Body, "output") {
-			if it.Type == "function_call" {
-				names[it.Name] = true
+			if it.isCall() {
+				names[it.Name] = it.Type == "custom_tool_call"
 			}
 		}
 	}
 	var tools []fnloop.Tool
-	for name := range names {
-		tools = append(tools, fnloop.Tool{Name: name, Handle: func(_ context.Context, c fnloop.Call) (fnloop.Output, error) {
+	for name, custom := range names {
+		tools = append(tools, fnloop.Tool{Name: name, Custom: custom, Handle: func(_ context.Context, c fnloop.Call) (fnloop.Output, error) {
 			return fnloop.Output{Text: given[c.ID]}, nil
 		}})
 	}
@@ -205,7 +213,7 @@ func assertStop(t *testing.T, e exchange, ans *fnloop.Answer, err error) {
 	}
 	for _, it := range items(e.Response.Body, "output") {
 		switch it.Type {
-		case "custom_tool_call", "apply_patch_call", "computer_call", "mcp_approval_request", "local_shell_call":
+		case "apply_patch_call", "computer_call", "mcp_approval_request", "local_shell_call":
 			want = fnloop.StopUnsupported
 		case "tool_search_call":
 			if it.Execution == "client" {
@@ -227,7 +235,7 @@ func assertFollowUp(t *testing.T, asked, recorded exchange, sent []byte) {
 	t.Helper()
 	var calls []string
 	for _, it := range items(asked.Response.Body, "output") {
-		if it.Type == "function_call" {
+		if it.isCall() {
 			calls = append(calls, it.CallID)
 		}
 	}
@@ -235,7 +243,7 @@ func assertFollowUp(t *testing.T, asked, recorded exchange, sent []byte) {
 	require.Len(t, ours, len(calls), "the outputs of that round and nothing else")
 	theirs := map[string]recordedItem{}
 	for _, it := range items(recorded.Request.Body, "input") {
-		if it.Type == "function_call_output" {
+		if it.isOutput() {
 			theirs[it.CallID] = it
 		}
 	}
@@ -247,8 +255,11 @@ func assertFollowUp(t *testing.T, asked, recorded exchange, sent []byte) {
 	json.Unmarshal(asked.Response.Body, &answered)
 	assert.Equal(t, answered.ID, previous.ID)
 	for i, it := range ours {
-		assert.Equal(t, "function_call_output", it.Type)
+		assert.True(t, it.isOutput())
 		assert.Equal(t, calls[i], it.CallID, "outputs are in call order")
+		if their, ok := theirs[it.CallID]; ok {
+			assert.Equal(t, their.Type, it.Type)
+		}
 		if their, ok := theirs[it.CallID]; ok && strings.HasPrefix(string(their.Output), `"`) {
 			assert.JSONEq(t, string(their.Output), string(it.Output))
 		}

@@ -18,12 +18,18 @@ type reply struct {
 	IncompleteDetails struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
-	Error *struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
+	Error  *replyFault `json:"error"`
 	Usage  *replyUsage `json:"usage"`
 	Output []item      `json:"output"`
+
+	body []byte            // of the response, nil if there is none
+	raw  []json.RawMessage // the output, if it is not that of body
+	seen bool              // the reader has been told of it
+}
+
+type replyFault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 type replyUsage struct {
@@ -46,6 +52,7 @@ type item struct {
 	CallID      string          `json:"call_id"`
 	Name        string          `json:"name"`
 	Arguments   json.RawMessage `json:"arguments"`
+	Input       json.RawMessage `json:"input"`
 	Status      string          `json:"status"`
 	Phase       string          `json:"phase"`
 	Execution   string          `json:"execution"`
@@ -67,7 +74,34 @@ func decodeReply(body []byte) (*reply, error) {
 	if err != nil {
 		return nil, &ProtocolError{Reason: "not a response: " + notJSON(body, err)}
 	}
+	r.body = body
 	return r, nil
+}
+
+// setOutput gives r the output items that came one by one.
+func (r *reply) setOutput(items []json.RawMessage) error {
+	list, err := json.Marshal(items)
+	if err != nil {
+		return &ProtocolError{ID: r.ID, Reason: err.Error()}
+	}
+	err = json.Unmarshal(list, &r.Output)
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
+		return &ProtocolError{ID: r.ID, Reason: err.Error()}
+	}
+	r.raw = items
+	return nil
+}
+
+// items are the output items to the byte.
+func (r *reply) items() []json.RawMessage {
+	if r.raw != nil || r.body == nil {
+		return r.raw
+	}
+	var doc struct {
+		Output []json.RawMessage `json:"output"`
+	}
+	json.Unmarshal(r.body, &doc) // it was decoded before
+	return doc.Output
 }
 
 // notJSON says what came instead of a response.
@@ -93,10 +127,7 @@ func readReply(res *responses.Response) (*reply, error) {
 	r := &reply{ID: res.ID, Status: string(res.Status)}
 	r.IncompleteDetails.Reason = res.IncompleteDetails.Reason
 	if e := res.Error; e.Code != "" || e.Message != "" {
-		r.Error = &struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		}{string(e.Code), e.Message}
+		r.Error = &replyFault{string(e.Code), e.Message}
 	}
 	if u := res.Usage; u.TotalTokens != 0 || u.InputTokens != 0 || u.OutputTokens != 0 {
 		r.Usage = &replyUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.TotalTokens}
@@ -107,6 +138,9 @@ func readReply(res *responses.Response) (*reply, error) {
 		it := item{
 			Type: o.Type, ID: o.ID, CallID: o.CallID, Name: o.Name, Status: o.Status,
 			Phase: string(o.Phase), Execution: o.Execution,
+		}
+		if o.Input != "" {
+			it.Input, _ = json.Marshal(o.Input)
 		}
 		if o.Arguments.OfString != "" {
 			it.Arguments, _ = json.Marshal(o.Arguments.OfString)
@@ -179,7 +213,7 @@ func (r *reply) check() error {
 		if it.needsClient() {
 			return &UnsupportedItemError{Type: it.Type, ID: it.ID}
 		}
-		if it.Type != "function_call" {
+		if !it.isCall() {
 			continue
 		}
 		switch {
@@ -200,7 +234,7 @@ func (r *reply) check() error {
 // are taken for the server's own.
 func (it *item) needsClient() bool {
 	switch it.Type {
-	case "custom_tool_call", "local_shell_call", "apply_patch_call", "computer_call", "mcp_approval_request":
+	case "local_shell_call", "apply_patch_call", "computer_call", "mcp_approval_request":
 		return true
 	case "tool_search_call":
 		return it.Execution == "client"
@@ -211,11 +245,16 @@ func (it *item) needsClient() bool {
 	return false
 }
 
-// calls are the function calls of the response.
+// isCall reports whether the item is a call of a tool that a Loop can have.
+func (it *item) isCall() bool {
+	return it.Type == "function_call" || it.Type == "custom_tool_call"
+}
+
+// calls are the tool calls of the response.
 func (r *reply) calls() []item {
 	var calls []item
 	for _, it := range r.Output {
-		if it.Type == "function_call" {
+		if it.isCall() {
 			calls = append(calls, it)
 		}
 	}
@@ -240,10 +279,15 @@ func (r *reply) runsProgram() bool {
 	return programs > 0
 }
 
+// arguments is the text that the model wrote for the call.
 func (it *item) arguments() string {
+	raw := it.Arguments
+	if it.Type == "custom_tool_call" {
+		raw = it.Input
+	}
 	var s string
-	if json.Unmarshal(it.Arguments, &s) != nil {
-		return string(it.Arguments) // a compatible server sent the object itself
+	if json.Unmarshal(raw, &s) != nil {
+		return string(raw) // a compatible server sent the object itself
 	}
 	return s
 }
@@ -314,4 +358,20 @@ func (r *reply) text() string {
 		}
 	}
 	return strings.Join(texts, "\n")
+}
+
+// tell emits what a response that came whole would have streamed.
+func (r *reply) tell(emit func(Event)) {
+	for _, it := range r.Output {
+		switch {
+		case it.isCall():
+			emit(CallAnnounced{it.CallID, it.Name})
+		case it.Type == "message":
+			for _, p := range it.parts() {
+				if s := p.Text + p.Refusal; s != "" {
+					emit(TextDelta{s, it.Phase})
+				}
+			}
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
+	"github.com/openai/openai-go/v3/shared"
 )
 
 // settings are a Loop's fields, checked and with their defaults filled in.
@@ -23,6 +24,7 @@ type settings struct {
 	parallel     int
 	maxOutput    int
 	grace        time.Duration
+	idleTimeout  time.Duration
 	attempts     int
 	maxRetryWait time.Duration
 }
@@ -64,6 +66,7 @@ func (l *Loop) settings() (*settings, error) {
 		into      *time.Duration
 	}{
 		{"Grace", l.Grace, DefaultGrace, &s.grace},
+		{"IdleTimeout", l.IdleTimeout, DefaultIdleTimeout, &s.idleTimeout},
 		{"MaxRetryWait", l.MaxRetryWait, DefaultMaxRetryWait, &s.maxRetryWait},
 	} {
 		if d.value < 0 {
@@ -101,6 +104,12 @@ func (t *Tool) check(field string) error {
 		return &ConfigError{field, t.err.Error()}
 	case t.Handle == nil:
 		return &ConfigError{field + ".Handle", "is nil"}
+	case t.Custom && t.Parameters != nil:
+		return &ConfigError{field + ".Parameters", "is set, but a custom tool takes free text"}
+	case t.Grammar != nil && !t.Custom:
+		return &ConfigError{field + ".Grammar", "is set, but only a custom tool has one"}
+	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
+		return &ConfigError{field + ".Grammar", `needs the syntax "lark" or "regex" and a definition`}
 	case t.Timeout < 0:
 		return &ConfigError{field + ".Timeout", fmt.Sprintf("%v is negative", t.Timeout)}
 	case t.checked || t.Parameters == nil:
@@ -119,33 +128,65 @@ func (l *Loop) toolParams() ([]responses.ToolUnionParam, error) {
 	}
 	params := make([]responses.ToolUnionParam, len(l.Tools))
 	for i, t := range l.Tools {
+		if t.Custom {
+			params[i].OfCustom = t.customParam()
+			continue
+		}
 		schema := t.Parameters
 		if schema == nil {
 			schema = json.RawMessage(`{"type":"object","properties":{},"required":[],"additionalProperties":false}`)
 		}
-		// One level is decoded because openai-go wants a map; what is below
-		// stays as it is, so that the properties keep their order.
-		var top map[string]json.RawMessage
-		if err := json.Unmarshal(schema, &top); err != nil {
+		parameters, err := topLevel(schema)
+		if err != nil {
 			return nil, &ConfigError{fmt.Sprintf("Loop.Tools[%d].Parameters", i), err.Error()}
-		}
-		parameters := make(map[string]any, len(top))
-		for key, value := range top {
-			parameters[key] = value
 		}
 		f := &responses.FunctionToolParam{Name: t.Name, Parameters: parameters, Strict: param.NewOpt(true)}
 		if t.Description != "" {
 			f.Description = param.NewOpt(t.Description)
+		}
+		if t.Async {
+			f.Async = param.NewOpt(true)
 		}
 		params[i].OfFunction = f
 	}
 	return params, nil
 }
 
-// A hookError is an error of Loop.BeforeRequest.
-type hookError struct{ err error }
+// topLevel decodes one level of a schema, because openai-go wants a map. What is
+// below stays as it is, so that the properties keep their order.
+func topLevel(schema json.RawMessage) (map[string]any, error) {
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(schema, &top); err != nil {
+		return nil, err
+	}
+	out := make(map[string]any, len(top))
+	for key, value := range top {
+		out[key] = value
+	}
+	return out, nil
+}
 
-func (e *hookError) Error() string { return "fnloop: BeforeRequest: " + e.err.Error() }
+func (t *Tool) customParam() *responses.CustomToolParam {
+	c := &responses.CustomToolParam{Name: t.Name}
+	if t.Description != "" {
+		c.Description = param.NewOpt(t.Description)
+	}
+	if t.Async {
+		c.Async = param.NewOpt(true)
+	}
+	if g := t.Grammar; g != nil {
+		c.Format.OfGrammar = &shared.CustomToolInputFormatGrammarParam{Syntax: g.Syntax, Definition: g.Definition}
+	}
+	return c
+}
+
+// A hookError is an error of one of the Loop's hooks.
+type hookError struct {
+	hook string
+	err  error
+}
+
+func (e *hookError) Error() string { return "fnloop: " + e.hook + ": " + e.err.Error() }
 func (e *hookError) Unwrap() error { return e.err }
 
 // request makes the next request of the conversation. Nothing but the items is
@@ -156,8 +197,8 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	if l.Instructions != "" {
 		params.Instructions = param.NewOpt(l.Instructions)
 	}
-	if a.ID != "" {
-		params.PreviousResponseID = param.NewOpt(a.ID)
+	if r.opts.format != nil {
+		params.Text.Format = *r.opts.format
 	}
 	input := make([]responses.ResponseInputItemUnionParam, 0, len(a.Open)+1)
 	for _, id := range a.Open {
@@ -166,7 +207,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	if a.Prompt != "" {
 		input = append(input, responses.ResponseInputItemParamOfMessage(a.Prompt, responses.EasyInputMessageRoleUser))
 	}
-	params.Input.OfInputItemList = input
+	r.attach(&params, input)
 	last := l.FinalAnswer && a.Turns == r.maxTurns && len(l.Tools) > 0
 	if l.BeforeRequest != nil {
 		var err error
@@ -174,9 +215,9 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 			return params, err
 		}
 		if err := l.BeforeRequest(ctx, &params); err != nil {
-			return params, &hookError{err}
+			return params, &hookError{"BeforeRequest", err}
 		}
-		if err := checkEdited(&params); err != nil {
+		if err := r.checkEdited(&params); err != nil {
 			return params, err
 		}
 		if a.Turns > 0 {
@@ -189,23 +230,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	if last {
 		params.ToolChoice = responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: param.NewOpt(responses.ToolChoiceOptionsNone)}
 	}
-	return params, nil
-}
-
-// checkEdited refuses settings that break the chain from response to response.
-func checkEdited(p *responses.ResponseNewParams) error {
-	const hook = "BeforeRequest: "
-	switch {
-	case p.Model == "":
-		return &ConfigError{hook + "model", "is empty"}
-	case p.Store.Valid() && !p.Store.Value:
-		return &ConfigError{hook + "store", "is false, but a response that is not stored cannot be continued by previous_response_id"}
-	case p.Background.Valid() && p.Background.Value:
-		return &ConfigError{hook + "background", "is true, but a Loop waits for its responses"}
-	case !param.IsOmitted(p.Conversation):
-		return &ConfigError{hook + "conversation", "is set, but a Loop chains its requests by previous_response_id"}
-	}
-	return nil
+	return params, r.note(&params)
 }
 
 // unforce turns a choice that forces a call into auto: kept from request to
@@ -228,26 +253,87 @@ func unforce(c *responses.ResponseNewParamsToolChoiceUnion) {
 
 // output is the item that answers the call id.
 func (r *run) output(id string) responses.ResponseInputItemUnionParam {
-	text, caller := r.notRun(nil), callerID("")
+	var out Output
+	call := Call{ID: id}
 	if c := r.answer.pending(id); c != nil {
-		text, caller = r.notRun(c), c.caller
+		call, out.Text = *c, r.notRun(c)
 	} else if c := r.answer.result(id); c != nil {
-		text, caller = c.Text, c.caller
+		call, out = c.Call, c.Output
+	} else {
+		out.Text = r.notRun(&call)
 	}
-	out := &responses.ResponseInputItemFunctionCallOutputParam{
-		CallID: param.NewOpt(id),
-		Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: param.NewOpt(text)},
+	if call.Custom || len(out.Content) > 0 {
+		return rawOutput(call, out)
 	}
-	if caller != "" {
-		out.Caller.OfProgram = &responses.ResponseInputItemFunctionCallOutputCallerProgramParam{CallerID: string(caller)}
+	item := &responses.ResponseInputItemFunctionCallOutputParam{CallID: param.NewOpt(id)}
+	item.Output.OfString = param.NewOpt(out.Text)
+	if call.caller != "" {
+		item.Caller.OfProgram = &responses.ResponseInputItemFunctionCallOutputCallerProgramParam{CallerID: string(call.caller)}
 	}
-	return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: out}
+	return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: item}
+}
+
+// rawOutput writes an output as JSON, for which openai-go has types that differ
+// from one kind of tool to the other although the form on the wire does not.
+func rawOutput(call Call, out Output) responses.ResponseInputItemUnionParam {
+	type program struct {
+		Type     string   `json:"type"`
+		CallerID callerID `json:"caller_id"`
+	}
+	item := struct {
+		Type   string   `json:"type"`
+		CallID string   `json:"call_id"`
+		Output any      `json:"output"`
+		Caller *program `json:"caller,omitempty"`
+	}{Type: "function_call_output", CallID: call.ID, Output: out.Text}
+	if call.Custom {
+		item.Type = "custom_tool_call_output"
+	}
+	if call.caller != "" {
+		item.Caller = &program{"program", call.caller}
+	}
+	if len(out.Content) > 0 {
+		parts := make([]contentPart, len(out.Content))
+		for i, c := range out.Content {
+			parts[i] = c.part()
+		}
+		item.Output = parts
+	}
+	raw, err := json.Marshal(item)
+	if err != nil {
+		panic(err) // strings alone cannot fail
+	}
+	return param.Override[responses.ResponseInputItemUnionParam](json.RawMessage(raw))
+}
+
+// A contentPart is a Content on the wire.
+type contentPart struct {
+	Type     string  `json:"type"`
+	Text     *string `json:"text,omitempty"`
+	ImageURL string  `json:"image_url,omitempty"`
+	FileID   string  `json:"file_id,omitempty"`
+	FileData string  `json:"file_data,omitempty"`
+	FileName string  `json:"filename,omitempty"`
+	FileURL  string  `json:"file_url,omitempty"`
+}
+
+func (c Content) part() contentPart {
+	switch {
+	case c.ImageURL != "" || c.ImageID != "":
+		return contentPart{Type: "input_image", ImageURL: c.ImageURL, FileID: c.ImageID}
+	case c.FileID != "" || c.FileData != "" || c.FileURL != "":
+		return contentPart{Type: "input_file", FileID: c.FileID, FileData: c.FileData, FileName: c.FileName, FileURL: c.FileURL}
+	}
+	return contentPart{Type: "input_text", Text: &c.Text}
 }
 
 // notRun tells the model the truth about a call without an output.
 func (r *run) notRun(c *Call) string {
-	if c != nil && c.Started {
+	if c.Started {
 		return "interrupted: the run ended while this call was running; it has no output, and what it did is not known"
+	}
+	if c.digest != "" {
+		return "not run: this call needs approval, and none was given"
 	}
 	if r.stopped == StopMaxTurns {
 		return "not run: the limit of rounds of tool calls was reached"

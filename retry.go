@@ -28,24 +28,33 @@ func (r *run) respond(ctx context.Context) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.emit(TurnStarted{r.answer.Turns + 1})
 	maybeDelivered := false
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
 			return nil, ended(ctx)
 		}
 		start := time.Now()
-		reply, fail := r.post(ctx, params)
+		reply, fail := r.try(ctx, params)
 		if fail != nil && ctx.Err() != nil {
 			return nil, ended(ctx)
 		}
 		if fail == nil {
 			r.count(reply)
-			fail = reply.failure()
+			if fail = reply.failure(); fail != nil && reply.seen {
+				fail.retry = false
+			}
 		}
 		r.log.DebugContext(ctx, "request", "attempt", attempt, "turn", r.answer.Turns, "previous", r.answer.ID,
 			"duration", time.Since(start), "failure", fail)
 		if fail == nil {
 			return reply, nil
+		}
+		if reply == nil && r.forgot(fail) {
+			if params, err = r.request(ctx); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		maybeDelivered = maybeDelivered || fail.maybeDelivered
 		wait := fail.wait
@@ -72,12 +81,13 @@ func (r *run) respond(ctx context.Context) (*reply, error) {
 }
 
 func (r *run) count(reply *reply) {
-	r.answer.Responses++
-	if u, ok := reply.usage(); ok {
-		r.answer.Usage.add(u)
-	} else {
+	u, ok := reply.usage()
+	if !ok {
 		r.answer.Unmetered++
 	}
+	r.answer.Responses++
+	r.answer.Usage.add(u)
+	r.emit(TurnFinished{r.answer.Turns + 1, u})
 }
 
 // A failure is why one attempt got nothing that the loop can go on with.
@@ -107,7 +117,22 @@ func (r *reply) failure() *failure {
 	return nil
 }
 
-// post sends a request once.
+// try sends a request once, in the way that suits the reader and the client.
+func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+	if r.opts.emit != nil {
+		switch r.loop.Client.(type) {
+		case *responses.ResponseService, streamer:
+			return r.stream(ctx, params)
+		}
+	}
+	reply, fail := r.post(ctx, params)
+	if reply != nil {
+		reply.tell(r.emit)
+	}
+	return reply, fail
+}
+
+// post sends a request once and waits for the whole response.
 func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
 	var answer *http.Response
 	var body []byte

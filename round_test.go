@@ -404,7 +404,7 @@ func TestCallIDIsNotTheItemID(t *testing.T) {
 func TestAnswerJSON(t *testing.T) {
 	loop, _ := play(t,
 		rt.Join(
-			rt.Call("call_1", "ok", `{"code":"print(1 < 2 && \"\\u003c\")\n# é"}`),
+			rt.Call("call_1", "ok", `{ "code" : "print(1 < 2 && \"\\u003c\")\n# é"}`),
 			rt.Call("call_2", "ok", `{"code":`),
 			rt.Call("call_3", "ok", `["not an object"]`),
 			rt.Call("call_4", "ok", ``),
@@ -421,7 +421,8 @@ func TestAnswerJSON(t *testing.T) {
 		Calls []map[string]any `json:"calls"`
 	}
 	require.NoError(t, json.Unmarshal(b, &doc))
-	assert.ElementsMatch(t, []string{"turn", "id", "name", "arguments", "output", "is_error", "duration_ms"}, keys(doc.Calls[0]))
+	assert.ElementsMatch(t, []string{"turn", "id", "name", "arguments", "output", "is_error", "duration_ms"}, keys(doc.Calls[3]))
+	assert.Contains(t, doc.Calls[0], "arguments_text", "its white space would be lost")
 	assert.IsType(t, map[string]any{}, doc.Calls[0]["arguments"], "an object is an object")
 	assert.Equal(t, `{"code":`, doc.Calls[1]["arguments"], "anything else is a string of its text")
 	b, err = json.Marshal(fnloop.Call{Turn: 1, ID: "call_1", Name: "ok", Arguments: []byte("{}")})

@@ -24,11 +24,18 @@ type Call struct {
 	// Arguments are the text that the model wrote: a JSON object if all is
 	// well, but it may be anything, also nothing.
 	Arguments json.RawMessage
+	// Custom reports that the tool is a custom one, so that Arguments are free
+	// text.
+	Custom bool
 	// Started reports, for a call that is pending in an [Answer], that its
 	// handler had begun: what it does may have happened.
 	Started bool
+	// Decision is what was decided of a call that needs approval; see
+	// [Answer.Approve].
+	Decision *Decision
 
 	caller callerID
+	digest string // of what approval was asked for
 }
 
 // An Output is what the model reads in answer to a call.
@@ -37,6 +44,25 @@ type Output struct {
 	Text string
 	// IsError says that Text tells of a failure. The model sees the text alone.
 	IsError bool
+	// Content, if not empty, is sent instead of Text: texts, images and files.
+	Content []Content
+	// Truncated says that Text is not all there was. It is for the host alone.
+	Truncated bool
+}
+
+// A Content is one part of an output: a text, an image or a file. Set Text, or
+// one of the others.
+type Content struct {
+	Text string `json:"text,omitempty"`
+	// ImageURL is a web address or a data URL.
+	ImageURL string `json:"image_url,omitempty"`
+	// ImageID and FileID name what was uploaded before.
+	ImageID string `json:"image_id,omitempty"`
+	FileID  string `json:"file_id,omitempty"`
+	// FileData is a data URL; it needs a FileName.
+	FileData string `json:"file_data,omitempty"`
+	FileName string `json:"file_name,omitempty"`
+	FileURL  string `json:"file_url,omitempty"`
 }
 
 // A Handler runs a call.
@@ -69,9 +95,27 @@ type Tool struct {
 	Timeout time.Duration
 	// Serial keeps a call from running beside any other of its round.
 	Serial bool
+	// NeedsApproval, if not nil, reports whether a call may run only once it was
+	// approved. The run then stops with [ErrApproval] when the other calls of
+	// the round are done. [Always] is such a function.
+	NeedsApproval func(context.Context, Call) bool
+	// Custom makes the tool a custom one: the model writes free text instead of
+	// JSON, and a call's Arguments are that text. Parameters must be nil then.
+	Custom bool
+	// Grammar, if not nil, is what the text of a custom tool must follow.
+	Grammar *Grammar
+	// Async tells the model that it need not wait for the tool's output before
+	// it says more. The Loop treats the calls as any other. Not all models can.
+	Async bool
 
 	checked bool  // NewTool has judged Parameters
 	err     error // why the tool cannot be used, for makers that return none
+}
+
+// A Grammar is the language of a custom tool's input.
+type Grammar struct {
+	Syntax     string // "lark" or "regex"
+	Definition string
 }
 
 // NewTool makes a tool of fn. The schema of the parameters is that of In, a

@@ -1,0 +1,121 @@
+package fnloop_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fnloop/fnloop"
+	rt "github.com/fnloop/fnloop/responsestest"
+)
+
+func TestApproval(t *testing.T) {
+	type mail struct {
+		To   string `json:"to"`
+		Text string `json:"text"`
+	}
+	calls := rt.Join(
+		rt.Call("call_1", "count", `{}`),
+		rt.Call("call_2", "send_mail", `{"to":"bob","text":"a <b> & c"}`),
+		rt.Call("call_3", "send_mail", `{"to":"me","text":"x"}`),
+		rt.Call("call_4", "send_mail", `{"to":"eve","text":"y"}`),
+	)
+	start := func(t *testing.T) (*fnloop.Loop, *rt.Server, *fnloop.Answer, func() (int, []string)) {
+		loop, srv := play(t, calls, rt.Text("done"))
+		counted, sent := 0, []string(nil)
+		send := fnloop.MustTool("send_mail", "Sends a mail.", func(_ context.Context, m mail) (string, error) {
+			sent = append(sent, m.To)
+			return "sent", nil
+		})
+		send.Serial = true
+		send.NeedsApproval = func(_ context.Context, c fnloop.Call) bool {
+			return !strings.Contains(string(c.Arguments), `"me"`)
+		}
+		loop.Tools = []fnloop.Tool{send, raw("count", func(context.Context) (string, error) { counted++; return "1", nil })}
+		ans, err := loop.Run(t.Context(), "hi")
+		require.ErrorIs(t, err, fnloop.ErrApproval)
+		assert.Contains(t, err.Error(), "send_mail (call_2)")
+		assert.Equal(t, fnloop.StopApproval, ans.Stop)
+		require.Len(t, ans.Pending, 2)
+		assert.Equal(t, []string{"me"}, sent, "the others of the round have run")
+		require.Len(t, srv.Requests(), 1, "nothing is sent until all are decided")
+		return loop, srv, store(t, ans), func() (int, []string) { return counted, sent }
+	}
+	t.Run("approve and reject", func(t *testing.T) {
+		loop, srv, ans, ran := start(t)
+		require.NoError(t, ans.Approve("call_2"))
+		require.NoError(t, ans.Reject("call_4", "never eve"))
+		ans, err := loop.Continue(t.Context(), store(t, ans), "")
+		require.NoError(t, err)
+		assert.Equal(t, "done", ans.Text)
+		n, sent := ran()
+		assert.Equal(t, 1, n, "a finished call is not run again")
+		assert.Equal(t, []string{"me", "bob"}, sent)
+		assert.Equal(t, []string{"call_1", "1", "call_2", "sent", "call_3", "sent",
+			"call_4", "rejected: this call was not approved and was not run: never eve"}, outputs(t, posts(t, srv)[1]), "all in one request")
+	})
+	t.Run("undecided", func(t *testing.T) {
+		loop, srv, ans, ran := start(t)
+		require.NoError(t, ans.Approve("call_2"))
+		_, err := loop.Continue(t.Context(), ans, "never mind the other")
+		require.NoError(t, err)
+		_, sent := ran()
+		assert.Equal(t, []string{"me", "bob"}, sent)
+		assert.Equal(t, "not run: this call needs approval, and none was given", outputs(t, posts(t, srv)[1])[7])
+	})
+	t.Run("changed arguments", func(t *testing.T) {
+		loop, srv, ans, ran := start(t)
+		require.NoError(t, ans.Approve("call_2"))
+		ans.Pending[0].Arguments = json.RawMessage(`{"to":"eve","text":"a <b> & c"}`)
+		again, err := loop.Continue(t.Context(), store(t, ans), "")
+		var config *fnloop.ConfigError
+		require.ErrorAs(t, err, &config)
+		assert.Contains(t, config.Field, "call_2")
+		_, sent := ran()
+		assert.Equal(t, []string{"me"}, sent)
+		require.Len(t, srv.Requests(), 1)
+		require.NoError(t, again.Reject("call_2", ""))
+		_, err = loop.Continue(t.Context(), again, "")
+		require.NoError(t, err, "nothing is lost")
+	})
+	t.Run("other white space", func(t *testing.T) {
+		loop, _, ans, ran := start(t)
+		require.NoError(t, ans.Approve("call_2"))
+		ans.Pending[0].Arguments = json.RawMessage("{ \"text\": \"a \\u003cb> & c\",\n\"to\": \"bob\" }")
+		_, err := loop.Continue(t.Context(), ans, "")
+		require.NoError(t, err, "what storage does to JSON is no change")
+		_, sent := ran()
+		assert.Equal(t, []string{"me", "bob"}, sent)
+	})
+	t.Run("what cannot be decided", func(t *testing.T) {
+		first, _, ans, _ := start(t)
+		defer first.Continue(t.Context(), ans, "finish")
+		var config *fnloop.ConfigError
+		require.ErrorAs(t, ans.Approve("call_9"), &config)
+		require.ErrorAs(t, ans.Reject("call_1", ""), &config, "it is not pending")
+		require.ErrorAs(t, (&fnloop.Answer{Pending: []fnloop.Call{{ID: "call_1"}}}).Approve("call_1"), &config, "it did not ask")
+		loop, _ := play(t)
+		_, err := loop.Continue(t.Context(), &fnloop.Answer{ID: "resp_1", Pending: []fnloop.Call{{ID: "call_1", Decision: &fnloop.Decision{Approve: true}}}}, "")
+		require.ErrorAs(t, err, &config, "a decision cannot be made up")
+	})
+	t.Run("the request fails", func(t *testing.T) {
+		loop, srv := play(t, rt.Call("call_1", "danger", `{}`), rt.Error(400, "x", "no"), rt.Text("done"))
+		n := 0
+		danger := raw("danger", func(context.Context) (string, error) { n++; return "bang", nil })
+		danger.NeedsApproval = fnloop.Always
+		loop.Tools = []fnloop.Tool{danger}
+		ans, err := loop.Run(t.Context(), "hi")
+		require.ErrorIs(t, err, fnloop.ErrApproval)
+		require.NoError(t, ans.Approve("call_1"))
+		ans, err = loop.Continue(t.Context(), store(t, ans), "")
+		require.Error(t, err)
+		_, err = loop.Continue(t.Context(), store(t, ans), "")
+		require.NoError(t, err)
+		assert.Equal(t, 1, n, "approved once, run once")
+		assert.Equal(t, []string{"call_1", "bang"}, outputs(t, posts(t, srv)[2]))
+	})
+}

@@ -1,0 +1,239 @@
+package fnloop
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+)
+
+// An Event is something that happened in a run; see [Loop.Events]. Its types
+// are [TurnStarted], [TextDelta], [ReasoningDelta], [CallAnnounced],
+// [CallStarted], [CallOutput], [CallFinished], [TurnFinished] and [Done]. More
+// may come, so a switch over them should pass over what it does not know.
+//
+// As JSON an event is an object with a member type beside those of its fields.
+type Event interface {
+	// Type is the event's name in JSON, such as "text_delta".
+	Type() string
+}
+
+// TurnStarted says that a request is about to be sent. Turn is one for the
+// first of a run and one more for each that follows a round of calls.
+type TurnStarted struct {
+	Turn int `json:"turn"`
+}
+
+// TextDelta is a piece of a message as the model writes it.
+type TextDelta struct {
+	Text string `json:"text"`
+	// Phase is "commentary" for talk about the work, "final_answer" for the
+	// answer, and empty when the model does not say.
+	Phase string `json:"phase,omitempty"`
+}
+
+// ReasoningDelta is a piece of the summary of the model's reasoning.
+type ReasoningDelta struct {
+	Text string `json:"text"`
+}
+
+// CallAnnounced says that the model has begun to write a call. Nothing is run
+// until the response is complete, and the response may still come to nothing.
+type CallAnnounced struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// CallStarted says that the handler of a call is about to start.
+type CallStarted struct {
+	Call
+}
+
+// CallOutput is a piece of what a running program prints. Stream is "stdout"
+// or "stderr". Pieces never split a rune.
+type CallOutput struct {
+	ID     string `json:"id"` // of the call
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+}
+
+// CallFinished says that a call has its output.
+type CallFinished struct {
+	CallResult
+}
+
+// TurnFinished says that a response has come, and what it used.
+type TurnFinished struct {
+	Turn  int   `json:"turn"`
+	Usage Usage `json:"usage"`
+}
+
+// Done is the last event of a run, with or without an error beside it.
+type Done struct {
+	Answer *Answer `json:"answer"`
+}
+
+// Type returns "turn_started".
+func (TurnStarted) Type() string { return "turn_started" }
+
+// Type returns "text_delta".
+func (TextDelta) Type() string { return "text_delta" }
+
+// Type returns "reasoning_delta".
+func (ReasoningDelta) Type() string { return "reasoning_delta" }
+
+// Type returns "call_announced".
+func (CallAnnounced) Type() string { return "call_announced" }
+
+// Type returns "call_started".
+func (CallStarted) Type() string { return "call_started" }
+
+// Type returns "call_output".
+func (CallOutput) Type() string { return "call_output" }
+
+// Type returns "call_finished".
+func (CallFinished) Type() string { return "call_finished" }
+
+// Type returns "turn_finished".
+func (TurnFinished) Type() string { return "turn_finished" }
+
+// Type returns "done".
+func (Done) Type() string { return "done" }
+
+// encodeEvent gives an event as a JSON object that begins with its type.
+func encodeEvent(e Event) ([]byte, error) {
+	fields, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	out := append([]byte(`{"type":"`), e.Type()...)
+	out = append(out, '"')
+	if len(fields) > len("{}") {
+		out = append(out, ',')
+	}
+	return append(out, fields[1:]...), nil
+}
+
+// Events is [Loop.Run], or [Loop.Continue] when from is not nil, told while it
+// happens. With openai-go's own service as the Client the responses are
+// streamed.
+//
+// The last pair has a [Done] event, and beside it the error that Run would have
+// returned; no other pair has an error. Breaking out of the range cancels the
+// run, and returns when its handlers have; what was not yet sent is then lost
+// unless [Loop.Checkpoint] keeps it, so to stop a run and go on later end its
+// context instead and read on to Done. Each range over the sequence is a run of
+// its own.
+//
+// A run goes no faster than its reader: while the loop's body works, nothing is
+// read from the API and the outputs of calls wait. Programs do not wait. What a
+// program prints while the reader is busy is left out of the events, with a
+// note in its place, and is in the result all the same.
+func (l *Loop) Events(ctx context.Context, from *Answer, prompt string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if from == nil {
+			from = &Answer{}
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		reading := true
+		emit := func(e Event) {
+			if reading && !yield(e, nil) {
+				reading = false
+				cancel()
+			}
+		}
+		defer func() { reading = false }() // a panic of the reader passes through the run
+		answer, err := l.run(ctx, from, prompt, options{emit: emit})
+		if reading {
+			yield(Done{answer}, err)
+		}
+	}
+}
+
+// emit tells the reader of an event. It must be called where the run was
+// called; what runs beside uses send.
+func (r *run) emit(e Event) {
+	if r.opts.emit != nil {
+		r.opts.emit(e)
+	}
+}
+
+// send passes an event of a call to the goroutine that emits.
+func (r *run) send(e Event) {
+	if r.events != nil {
+		r.events <- e
+	}
+}
+
+// during runs f beside the caller, which emits meanwhile what f sends.
+func (r *run) during(cancel func(), f func()) {
+	if r.opts.emit == nil {
+		f()
+		return
+	}
+	r.events = make(chan Event)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	defer func() { // also when the reader panics
+		cancel()
+		for {
+			select {
+			case <-r.events:
+			case <-done:
+				r.events = nil
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case e := <-r.events:
+			r.emit(e)
+		case <-done:
+			return
+		}
+	}
+}
+
+type liveKey struct{}
+
+// A live passes on what the program of one call prints.
+type live struct {
+	events chan<- Event
+	id     string
+	over   <-chan struct{} // closed when the call has its output
+}
+
+// LiveOutput returns where a handler should copy what a program that it runs
+// prints, so that it becomes [CallOutput] events; [PythonTool] does this by
+// itself. Both are nil when nobody listens. A write waits for the reader of the
+// events, and is lost once the handler has returned.
+func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
+	l, ok := ctx.Value(liveKey{}).(*live)
+	if !ok {
+		return nil, nil
+	}
+	return liveWriter{l, "stdout"}, liveWriter{l, "stderr"}
+}
+
+type liveWriter struct {
+	*live
+	stream string
+}
+
+func (w liveWriter) Write(p []byte) (int, error) {
+	select {
+	case <-w.over: // first, since both may be ready
+		return len(p), nil
+	default:
+	}
+	select {
+	case w.events <- CallOutput{ID: w.id, Stream: w.stream, Text: string(p)}:
+	case <-w.over:
+	}
+	return len(p), nil
+}

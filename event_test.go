@@ -1,0 +1,468 @@
+package fnloop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fnloop/fnloop"
+	rt "github.com/fnloop/fnloop/responsestest"
+	"github.com/fnloop/fnloop/runners/fake"
+)
+
+// watch reads a run's events to the end.
+func watch(t *testing.T, events iter.Seq2[fnloop.Event, error]) (seen []fnloop.Event, ans *fnloop.Answer, err error) {
+	t.Helper()
+	for e, runErr := range events {
+		require.NoError(t, err, "an error comes last")
+		require.Nil(t, ans, "done comes last")
+		seen = append(seen, e)
+		if done, ok := e.(fnloop.Done); ok {
+			ans = done.Answer
+		} else {
+			require.NoError(t, runErr, "an error comes with done")
+		}
+		err = runErr
+	}
+	require.NotNil(t, ans)
+	return seen, ans, err
+}
+
+// outline is the types of events, runs of one type being one.
+func outline(events []fnloop.Event) string {
+	var names []string
+	for _, e := range events {
+		names = append(names, e.Type())
+	}
+	return strings.Join(slices.Compact(names), " ")
+}
+
+func said(events []fnloop.Event, phase string) (s string) {
+	for _, e := range events {
+		if d, ok := e.(fnloop.TextDelta); ok && d.Phase == phase {
+			s += d.Text
+		}
+	}
+	return s
+}
+
+func TestEvents(t *testing.T) {
+	script := []rt.Reply{
+		rt.Join(rt.Reasoning("I should add"), rt.Commentary("Let me add"), rt.Call("call_1", "add", `{"a":2,"b":3}`)),
+		rt.Text("It is 5, naïvely."),
+	}
+	const want = "turn_started reasoning_delta text_delta call_announced turn_finished call_started call_finished turn_started text_delta turn_finished done"
+	check := func(t *testing.T, loop *fnloop.Loop) {
+		seen, ans, err := watch(t, loop.Events(t.Context(), nil, "2+3?"))
+		require.NoError(t, err)
+		assert.Equal(t, "It is 5, naïvely.", ans.Text)
+		assert.Equal(t, fnloop.StopAnswered, ans.Stop)
+		assert.Equal(t, "Let me add", said(seen, "commentary"))
+		assert.Equal(t, ans.Text, said(seen, "final_answer")+said(seen, ""), "the deltas make up the answer")
+		got := outline(seen)
+		assert.Equal(t, strings.ReplaceAll(want, "reasoning_delta ", ""), strings.ReplaceAll(got, "reasoning_delta ", ""))
+		i := slices.IndexFunc(seen, func(e fnloop.Event) bool { return e.Type() == "call_finished" })
+		finished := seen[i].(fnloop.CallFinished)
+		assert.Equal(t, "5", finished.Text)
+		assert.Equal(t, "call_1", finished.ID)
+		var usage fnloop.Usage
+		for _, e := range seen {
+			if f, ok := e.(fnloop.TurnFinished); ok {
+				usage.TotalTokens += f.Usage.TotalTokens
+			}
+		}
+		assert.Equal(t, ans.Usage.TotalTokens, usage.TotalTokens)
+	}
+	t.Run("streamed", func(t *testing.T) {
+		loop, srv := play(t, script...)
+		loop.Tools = []fnloop.Tool{adder()}
+		check(t, loop)
+		for _, body := range posts(t, srv) {
+			assert.Equal(t, true, body["stream"])
+		}
+		assert.Equal(t, []string{"call_1", "5"}, outputs(t, posts(t, srv)[1]))
+	})
+	t.Run("over a socket", func(t *testing.T) {
+		srv := rt.NewServer(script...)
+		defer srv.Close()
+		check(t, &fnloop.Loop{Client: srv.Client(), Model: "m", Tools: []fnloop.Tool{adder()}})
+	})
+	t.Run("a client of another type that streams", func(t *testing.T) {
+		loop, srv := play(t, script...)
+		loop.Tools = []fnloop.Tool{adder()}
+		loop.Client = streaming{loop.Client.(*responses.ResponseService)}
+		check(t, loop)
+		assert.Equal(t, true, posts(t, srv)[0]["stream"])
+	})
+	t.Run("a client that does not stream", func(t *testing.T) {
+		loop, srv := play(t, script...)
+		loop.Tools = []fnloop.Tool{adder()}
+		loop.Client = &wrapped{inner: loop.Client}
+		check(t, loop)
+		assert.NotContains(t, posts(t, srv)[0], "stream")
+	})
+}
+
+type streaming struct{ inner *responses.ResponseService }
+
+func (s streaming) New(ctx context.Context, p responses.ResponseNewParams, opts ...option.RequestOption) (*responses.Response, error) {
+	return nil, errors.New("not streamed")
+}
+
+func (s streaming) NewStreaming(ctx context.Context, p responses.ResponseNewParams, opts ...option.RequestOption) *ssestream.Stream[responses.ResponseStreamEventUnion] {
+	return s.inner.NewStreaming(ctx, p, opts...)
+}
+
+// sse serves one stream after the other, as text.
+func sse(t *testing.T, contentType string, bodies ...string) *fnloop.Loop {
+	t.Helper()
+	n := 0
+	return &fnloop.Loop{Model: "m", Client: service(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", contentType)
+		if n < len(bodies) {
+			io.WriteString(w, bodies[n])
+		}
+		n++
+	}))}
+}
+
+func frames(events ...string) string {
+	var b strings.Builder
+	for _, e := range events {
+		var head struct{ Type string }
+		json.Unmarshal([]byte(e), &head)
+		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", head.Type, e)
+	}
+	return b.String()
+}
+
+const (
+	created   = `{"type":"response.created","response":{"id":"resp_1","status":"in_progress","output":[]}}`
+	delta     = `{"type":"response.output_text.delta","output_index":0,"item_id":"msg_1","delta":"The answer is"}`
+	wholeCall = `{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","id":"fc_1","call_id":"call_1","name":"touch","arguments":"{}","status":"completed"}}`
+	completed = `{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"The answer is 42"}]}]}}`
+)
+
+// Only response.completed completes a stream.
+func TestStreamEndings(t *testing.T) {
+	for _, tt := range []struct {
+		name, why, contentType, body string
+		stop                         fnloop.StopReason
+		code                         string
+	}{
+		{"clean close", "the end of the bytes is not the end of the response", "text/event-stream", frames(created, delta), fnloop.StopStream, ""},
+		{"clean close after a whole call", "a call is run when its response is complete", "text/event-stream", frames(created, delta, wholeCall), fnloop.StopStream, ""},
+		{"half a line", "openai-go's scanner hides it", "text/event-stream", frames(created, delta) + "event: response.completed\ndata: {\"type\":\"response.comple", fnloop.StopStream, ""},
+		{"no blank line at the end", "the last event is not dispatched", "text/event-stream", frames(created, delta) + "data: " + completed, fnloop.StopStream, ""},
+		{"a page of HTML", "a proxy wants a login", "text/html", "<html>login</html>", fnloop.StopStream, ""},
+		{"a plain response", "it was asked to stream", "application/json", `{"id":"resp_1","status":"completed","output":[]}`, fnloop.StopStream, ""},
+		{"empty", "nothing at all", "text/event-stream", "", fnloop.StopStream, ""},
+		{"only DONE", "of a compatible server", "text/event-stream", "data: [DONE]\n\n", fnloop.StopStream, ""},
+		{"completed without a response", "there is no id to go on from", "text/event-stream", frames(created, delta, `{"type":"response.completed"}`), fnloop.StopStream, ""},
+		{"completed with another status", "it contradicts itself", "text/event-stream", frames(created, delta, strings.Replace(completed, `"status":"completed"`, `"status":"in_progress"`, 1)), fnloop.StopStream, ""},
+		{"an event that is no JSON", "nothing can be relied on", "text/event-stream", frames(created, delta) + "data: oops\n\n", fnloop.StopStream, ""},
+		{"flat error", "openai-go gives it as an event", "text/event-stream", frames(created, delta, `{"type":"error","code":"rate_limit_exceeded","message":"slow down","param":null}`), fnloop.StopFailed, "rate_limit_exceeded"},
+		{"nested error", "or as an error", "text/event-stream", frames(created, delta, `{"type":"error","error":{"type":"x","code":"context_length_exceeded","message":"slow down","param":"input"}}`), fnloop.StopFailed, "context_length_exceeded"},
+		{"failed", "or as a response", "text/event-stream", frames(created, delta, `{"type":"response.failed","response":{"id":"resp_1","status":"failed","error":{"code":"server_error","message":"slow down"},"output":[]}}`), fnloop.StopFailed, "server_error"},
+		{"incomplete", "cut by the limit of tokens", "text/event-stream", frames(created, delta, `{"type":"response.incomplete","response":{"id":"resp_1","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"function_call","call_id":"call_1","name":"touch","arguments":"{","status":"incomplete"}]}}`), fnloop.StopTruncated, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			loop := sse(t, tt.contentType, tt.body)
+			ran := false
+			loop.Tools = []fnloop.Tool{raw("touch", func(context.Context) (string, error) { ran = true; return "", nil })}
+			_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+			require.Error(t, err)
+			assert.Equal(t, tt.stop, ans.Stop, tt.why)
+			assert.Empty(t, ans.Text)
+			assert.Empty(t, ans.ID, "the head does not move")
+			assert.Equal(t, "hi", ans.Prompt)
+			assert.False(t, ran)
+			switch tt.stop {
+			case fnloop.StopStream:
+				require.ErrorIs(t, err, fnloop.ErrIncompleteStream)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Contains(t, err.Error(), tt.contentType)
+			case fnloop.StopFailed:
+				var failed *fnloop.ResponseError
+				require.ErrorAs(t, err, &failed)
+				assert.Equal(t, tt.code, failed.Code)
+				assert.Equal(t, "slow down", failed.Message)
+			}
+		})
+	}
+}
+
+func TestStreamOddities(t *testing.T) {
+	call := func(index int, id string) (added, done string) {
+		return fmt.Sprintf(`{"type":"response.output_item.added","output_index":%d,"item":{"type":"function_call","id":"fc_%d","call_id":%q,"name":"touch","arguments":""}}`, index, index, id),
+			fmt.Sprintf(`{"type":"response.output_item.done","output_index":%d,"item":{"type":"function_call","id":"rotated_%d","call_id":%q,"name":"touch","arguments":"{}"}}`, index, index, id)
+	}
+	add1, done1 := call(0, "call_1")
+	add2, done2 := call(1, "call_2")
+	empty := `{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[]}}`
+	text := `{"type":"response.completed","response":{"id":"resp_2","status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"a\u0000b"}]}]}}`
+	loop := sse(t, "text/event-stream",
+		": comment\n\n"+frames(created, `{"type":"keepalive","sequence_number":3}`, `{"type":"response.brand_new.event","delta":{"x":1},"item":7,"response":[]}`,
+			add1, add2, `{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"x","delta":"{"}`, done2, done1, empty),
+		frames(`{"type":"response.output_text.delta","output_index":0,"delta":"a\u0000b"}`, text)+"data: [DONE]\n\n")
+	var ran []string
+	loop.Parallel = 1
+	loop.Tools = []fnloop.Tool{{Name: "touch", Handle: func(_ context.Context, c fnloop.Call) (fnloop.Output, error) {
+		ran = append(ran, c.ID)
+		return fnloop.Output{}, nil
+	}}}
+	seen, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"call_1", "call_2"}, ran, "an empty terminal output stands for the items before it, in their order")
+	assert.Equal(t, "a\x00b", ans.Text)
+	assert.Equal(t, "a\x00b", said(seen, ""))
+}
+
+func TestStreamLineTooLong(t *testing.T) {
+	loop := sse(t, "text/event-stream", frames(created, `{"type":"response.output_text.delta","delta":"`+strings.Repeat("x", 33<<20)+`"}`, completed))
+	_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+	require.ErrorIs(t, err, fnloop.ErrIncompleteStream)
+	assert.Contains(t, err.Error(), "token too long")
+	assert.Equal(t, fnloop.StopStream, ans.Stop)
+}
+
+func TestStreamRetries(t *testing.T) {
+	t.Run("before anything was seen", func(t *testing.T) {
+		for _, first := range []string{
+			frames(created),
+			frames(created, `{"type":"error","code":"server_error","message":"sorry"}`),
+			frames(created, `{"type":"response.failed","response":{"id":"resp_0","status":"failed","error":{"code":"rate_limit_exceeded","message":"Please try again in 2s"},"output":[]}}`),
+		} {
+			loop := sse(t, "text/event-stream", first, frames(created, delta, completed))
+			bubble(t, func(t *testing.T) {
+				_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+				require.NoError(t, err)
+				assert.Equal(t, "The answer is 42", ans.Text)
+			})
+		}
+	})
+	t.Run("after an HTTP error", func(t *testing.T) {
+		loop, _ := play(t, rt.ServerError(), rt.RateLimited(3*time.Second), rt.Text("done"))
+		bubble(t, func(t *testing.T) {
+			_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+			require.NoError(t, err)
+			assert.Equal(t, "done", ans.Text)
+		})
+	})
+	t.Run("not what the reader has seen", func(t *testing.T) {
+		loop := sse(t, "text/event-stream", frames(created, delta), frames(created, delta, completed))
+		seen, _, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+		require.ErrorIs(t, err, fnloop.ErrIncompleteStream)
+		assert.Equal(t, "The answer is", said(seen, ""))
+	})
+	t.Run("an API error has its code", func(t *testing.T) {
+		loop, _ := play(t)
+		_, ans, err := watch(t, loop.Events(t.Context(), &fnloop.Answer{ID: "resp_gone"}, "hi"))
+		var request *fnloop.RequestError
+		require.ErrorAs(t, err, &request)
+		assert.Equal(t, "previous_response_not_found", request.Code)
+		assert.Equal(t, "resp_gone", ans.ID)
+	})
+}
+
+// ticker streams an event every so often, on the clock of the bubble.
+func ticker(every time.Duration, n int) *fnloop.Loop {
+	return &fnloop.Loop{Model: "m", Client: client(roundTrip(func(req *http.Request) (*http.Response, error) {
+		r, w := io.Pipe()
+		go func() {
+			io.WriteString(w, frames(created))
+			for range n {
+				if nap(req.Context(), every) != nil {
+					w.CloseWithError(req.Context().Err())
+					return
+				}
+				io.WriteString(w, frames(delta))
+			}
+			io.WriteString(w, frames(completed))
+			w.Close()
+		}()
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: r, Request: req}, nil
+	}))}
+}
+
+func TestIdleTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		loop := ticker(50*time.Millisecond, 40)
+		loop.IdleTimeout = 200 * time.Millisecond
+		_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+		require.NoError(t, err, "a long stream is not an idle one")
+		assert.Equal(t, "The answer is 42", ans.Text)
+	})
+	bubble(t, func(t *testing.T) {
+		loop := ticker(time.Hour, 1)
+		loop.IdleTimeout = 200 * time.Millisecond
+		start := time.Now()
+		_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+		require.ErrorIs(t, err, fnloop.ErrIdleStream)
+		assert.NotErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 200*time.Millisecond, time.Since(start))
+		assert.Equal(t, fnloop.StopStream, ans.Stop)
+	})
+	bubble(t, func(t *testing.T) { // the reader's time is not the server's
+		loop := ticker(50*time.Millisecond, 3)
+		loop.IdleTimeout = 200 * time.Millisecond
+		for _, err := range loop.Events(t.Context(), nil, "hi") {
+			require.NoError(t, err)
+			time.Sleep(time.Hour)
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		loop := ticker(time.Hour, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, ans, err := watch(t, loop.Events(ctx, nil, "hi"))
+		require.ErrorIs(t, err, context.DeadlineExceeded, "the caller's deadline is another clock")
+		assert.Equal(t, fnloop.StopDeadline, ans.Stop)
+		assert.Equal(t, "hi", ans.Prompt)
+	})
+}
+
+func TestEventsBreak(t *testing.T) {
+	var calls []rt.Reply
+	for range 4 {
+		calls = append(calls, rt.Call("", "nap", ""))
+	}
+	script := []rt.Reply{rt.Join(append([]rt.Reply{rt.Commentary("Working")}, calls...)...)}
+	for _, at := range []string{"turn_started", "text_delta", "call_announced", "turn_finished", "call_started"} {
+		t.Run(at, func(t *testing.T) {
+			srv := rt.NewServer(script...)
+			defer srv.Close()
+			running := make(chan struct{}, 8)
+			loop := &fnloop.Loop{Client: service(srv), Model: "m", Tools: []fnloop.Tool{raw("nap", func(ctx context.Context) (string, error) {
+				running <- struct{}{}
+				defer func() { <-running }()
+				return "", nap(ctx, time.Hour)
+			})}}
+			bubble(t, func(t *testing.T) {
+				start := time.Now()
+				for e := range loop.Events(t.Context(), nil, "hi") {
+					if e.Type() == at {
+						break
+					}
+				}
+				assert.Zero(t, len(running), "handlers have returned")
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestEventsReaderPanics(t *testing.T) {
+	loop, _ := play(t, rt.Join(rt.Call("", "nap", ""), rt.Call("", "nap", "")))
+	loop.Tools = []fnloop.Tool{napper("nap", time.Hour)}
+	bubble(t, func(t *testing.T) {
+		defer func() { assert.Equal(t, errBoom, recover()) }()
+		for e := range loop.Events(t.Context(), nil, "hi") {
+			if e.Type() == "call_started" {
+				panic(errBoom)
+			}
+		}
+	})
+}
+
+func TestCallOutput(t *testing.T) {
+	loop, _ := play(t, rt.Call("call_1", "run_python", `{"code":"print(1)"}`), rt.Text("done"))
+	code := 0
+	loop.Tools = []fnloop.Tool{fnloop.PythonTool(&fake.Runner{Func: func(_ context.Context, p fnloop.Program) (fnloop.Result, error) {
+		io.WriteString(p.Stdout, "one\n")
+		io.WriteString(p.Stderr, "two\n")
+		return fnloop.Result{ExitCode: &code, Stdout: "one\n", Stderr: "two\n", End: fnloop.EndExit}, nil
+	}}, fnloop.Limits{})}
+	seen, _, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+	require.NoError(t, err)
+	assert.Contains(t, outline(seen), "call_started call_output call_finished")
+	assert.Contains(t, seen, fnloop.Event(fnloop.CallOutput{ID: "call_1", Stream: "stdout", Text: "one\n"}))
+	assert.Contains(t, seen, fnloop.Event(fnloop.CallOutput{ID: "call_1", Stream: "stderr", Text: "two\n"}))
+}
+
+func TestLiveOutputAfterTheCall(t *testing.T) {
+	loop, _ := play(t, rt.Call("call_1", "leak", ""), rt.Text("done"))
+	var late io.Writer
+	loop.Tools = []fnloop.Tool{raw("leak", func(ctx context.Context) (string, error) {
+		late, _ = fnloop.LiveOutput(ctx)
+		return "", nil
+	})}
+	_, _, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+	require.NoError(t, err)
+	n, err := io.WriteString(late, "too late")
+	assert.Equal(t, 8, n)
+	assert.NoError(t, err)
+	stdout, stderr := fnloop.LiveOutput(t.Context())
+	assert.Nil(t, stdout)
+	assert.Nil(t, stderr)
+}
+
+func TestWriteSSE(t *testing.T) {
+	loop, _ := play(t, rt.Call("call_1", "ok", `{"line":"a\nb"}`), rt.Text("line one\nline two"))
+	loop.Tools = []fnloop.Tool{echo("ok", "yes")}
+	rec := httptest.NewRecorder()
+	require.NoError(t, fnloop.WriteSSE(rec, loop.Events(t.Context(), nil, "hi")))
+	assert.Equal(t, "text/event-stream", rec.Header().Get("Content-Type"))
+	assert.True(t, rec.Flushed)
+	var names []string
+	for _, frame := range strings.Split(strings.TrimSuffix(rec.Body.String(), "\n\n"), "\n\n") {
+		lines := strings.Split(frame, "\n")
+		require.Len(t, lines, 2, "a frame is two lines: %q", frame)
+		name := strings.TrimPrefix(lines[0], "event: ")
+		var doc map[string]any
+		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(lines[1], "data: ")), &doc))
+		assert.Equal(t, name, doc["type"])
+		names = append(names, name)
+		switch name {
+		case "call_started":
+			assert.Equal(t, map[string]any{"line": "a\nb"}, doc["arguments"])
+		case "call_finished":
+			assert.Equal(t, "yes", doc["output"])
+		case "done":
+			assert.Equal(t, "line one\nline two", doc["answer"].(map[string]any)["text"])
+			assert.NotContains(t, doc, "error")
+		}
+	}
+	assert.Equal(t, "done", names[len(names)-1])
+
+	loop, _ = play(t, rt.Error(401, "invalid_api_key", "the secret key is sk-123"))
+	rec = httptest.NewRecorder()
+	err := fnloop.WriteSSE(rec, loop.Events(t.Context(), nil, "hi"))
+	require.Error(t, err)
+	assert.Contains(t, rec.Body.String(), `"error":"request"`)
+	assert.NotContains(t, rec.Body.String(), "sk-123", "the browser does not get the error's text")
+}
+
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (w brokenWriter) Write(p []byte) (int, error) {
+	if w.Body.Len() > 100 {
+		return 0, errBoom
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+func TestWriteSSEBrowserGone(t *testing.T) {
+	loop, _ := play(t, rt.Call("call_1", "nap", ""))
+	loop.Tools = []fnloop.Tool{napper("nap", time.Hour)}
+	bubble(t, func(t *testing.T) {
+		err := fnloop.WriteSSE(brokenWriter{httptest.NewRecorder()}, loop.Events(t.Context(), nil, "hi"))
+		require.ErrorIs(t, err, errBoom, "and nothing is left running")
+	})
+}

@@ -1,0 +1,475 @@
+package fnloop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fnloop/fnloop"
+	rt "github.com/fnloop/fnloop/responsestest"
+)
+
+func TestStateless(t *testing.T) {
+	loop, srv := play(t,
+		rt.Join(rt.Reasoning(""), rt.Commentary("Let me see"), rt.Call("call_1", "ok", `{ "q" : "1 < 2" }`), rt.Item(`{"type":"web_search_call","status":"completed","action":{"type":"search","query":"x"},"created_by":"somebody"}`)),
+		rt.Join(rt.Reasoning(""), rt.Text("done")), rt.Text("again"))
+	loop.State, loop.Tools = fnloop.Stateless, []fnloop.Tool{echo("ok", "yes")}
+	ans, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	assert.Equal(t, "done", ans.Text)
+	ans, err = loop.Continue(t.Context(), store(t, ans), "and?")
+	require.NoError(t, err)
+	assert.Equal(t, "again", ans.Text)
+
+	for i, body := range posts(t, srv) {
+		assert.Equal(t, false, body["store"], "request %d", i)
+		assert.NotContains(t, body, "previous_response_id")
+		assert.Equal(t, []any{"reasoning.encrypted_content"}, body["include"])
+	}
+	types := func(body map[string]any) (s []string) {
+		for _, it := range body["input"].([]any) {
+			m := it.(map[string]any)
+			if m["type"] == nil {
+				m["type"] = m["role"]
+			}
+			assert.NotContains(t, m, "created_by")
+			s = append(s, m["type"].(string))
+		}
+		return s
+	}
+	assert.Equal(t, []string{"user", "reasoning", "message", "function_call", "web_search_call", "function_call_output"}, types(posts(t, srv)[1]), "every item, in order")
+	assert.Len(t, posts(t, srv)[2]["input"], 9)
+	assert.Contains(t, string(srv.Requests()[1].Body), `{ \"q\" : \"1 < 2\" }`, "arguments go back to the byte")
+}
+
+func TestStatelessFailureKeepsTheConversation(t *testing.T) {
+	loop, srv := play(t, rt.Call("call_1", "ok", ""), rt.Incomplete("max_output_tokens", rt.Text("half")), rt.Text("done"))
+	loop.State, loop.Tools = fnloop.Stateless, []fnloop.Tool{echo("ok", "yes")}
+	ans, err := loop.Run(t.Context(), "hi")
+	require.ErrorIs(t, err, fnloop.ErrTruncated)
+	_, err = loop.Continue(t.Context(), store(t, ans), "shorter, please")
+	require.NoError(t, err)
+	body := string(srv.Requests()[2].Body)
+	assert.NotContains(t, body, "half", "an unfinished response is left out whole")
+	assert.Equal(t, 1, strings.Count(body, `"function_call_output"`))
+}
+
+func TestInConversation(t *testing.T) {
+	conversation := func(t *testing.T, srv *rt.Server) string {
+		res, err := http.Post(srv.URL+"/conversations", "application/json", strings.NewReader("{}"))
+		require.NoError(t, err)
+		res.Body.Close()
+		req, _ := http.NewRequest("POST", srv.URL+"/conversations", strings.NewReader("{}"))
+		req.Header.Set("Authorization", "Bearer test")
+		res, err = http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		var doc struct{ ID string }
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&doc))
+		return doc.ID
+	}
+	loop, srv := play(t, rt.Call("call_1", "ok", ""), rt.Text("done"), rt.Text("again"))
+	loop.State, loop.Tools = fnloop.InConversation, []fnloop.Tool{echo("ok", "yes")}
+	id := conversation(t, srv)
+	ans, err := loop.Continue(t.Context(), &fnloop.Answer{Conversation: id}, "hi")
+	require.NoError(t, err)
+	_, err = loop.Continue(t.Context(), store(t, ans), "and?")
+	require.NoError(t, err)
+	for _, r := range srv.Requests() {
+		if !strings.HasSuffix(r.Path, "/responses") {
+			continue
+		}
+		assert.Contains(t, string(r.Body), id)
+		assert.NotContains(t, string(r.Body), "previous_response_id")
+	}
+
+	t.Run("two runs at once", func(t *testing.T) {
+		loop, srv := play(t, rt.Call("call_1", "nap", ""), rt.Text("done"))
+		id := conversation(t, srv)
+		started, release := make(chan struct{}), make(chan struct{})
+		loop.State, loop.Tools = fnloop.InConversation, []fnloop.Tool{raw("nap", func(context.Context) (string, error) {
+			close(started)
+			<-release
+			return "", nil
+		})}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := loop.Continue(t.Context(), &fnloop.Answer{Conversation: id}, "one")
+			assert.NoError(t, err)
+		})
+		<-started
+		ans, err := loop.Continue(t.Context(), &fnloop.Answer{Conversation: id}, "two")
+		require.ErrorIs(t, err, fnloop.ErrBusy)
+		assert.Equal(t, fnloop.StopBusy, ans.Stop)
+		assert.Equal(t, "two", ans.Prompt)
+		close(release)
+		wg.Wait()
+	})
+	t.Run("locked by another process", func(t *testing.T) {
+		loop, srv := play(t, rt.Text("done"))
+		loop.State = fnloop.InConversation
+		id := conversation(t, srv)
+		srv.LockConversation(id, true)
+		bubble(t, func(t *testing.T) {
+			time.AfterFunc(200*time.Millisecond, func() { srv.LockConversation(id, false) })
+			ans, err := loop.Continue(t.Context(), &fnloop.Answer{Conversation: id}, "hi")
+			require.NoError(t, err)
+			assert.Equal(t, "done", ans.Text)
+		})
+	})
+}
+
+func TestStateMixes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		state fnloop.State
+		from  *fnloop.Answer
+		edit  func(*responses.ResponseNewParams)
+		field string
+	}{
+		{"no conversation", fnloop.InConversation, &fnloop.Answer{}, nil, "from.Conversation"},
+		{"conversation, but chained", fnloop.Chained, &fnloop.Answer{Conversation: "conv_1"}, nil, "from.Conversation"},
+		{"conversation, but stateless", fnloop.Stateless, &fnloop.Answer{Conversation: "conv_1"}, nil, "from.Conversation"},
+		{"stateless without items", fnloop.Stateless, &fnloop.Answer{ID: "resp_1"}, nil, "from.Items"},
+		{"items without id, but chained", fnloop.Chained, &fnloop.Answer{Items: []json.RawMessage{[]byte(`{}`)}}, nil, "from.ID"},
+		{"no such state", 7, &fnloop.Answer{}, nil, "Loop.State"},
+		{"stateless, but stored", fnloop.Stateless, &fnloop.Answer{}, func(p *responses.ResponseNewParams) { p.Store = param.NewOpt(true) }, "store"},
+		{"stateless, but chained", fnloop.Stateless, &fnloop.Answer{}, func(p *responses.ResponseNewParams) { p.PreviousResponseID = param.NewOpt("resp_1") }, "previous_response_id"},
+		{"in a conversation, but chained", fnloop.InConversation, &fnloop.Answer{Conversation: "conv_1"}, func(p *responses.ResponseNewParams) { p.PreviousResponseID = param.NewOpt("resp_1") }, "previous_response_id"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			loop, srv := play(t)
+			loop.State = tt.state
+			if tt.edit != nil {
+				loop.BeforeRequest = func(_ context.Context, p *responses.ResponseNewParams) error { tt.edit(p); return nil }
+			}
+			_, err := loop.Continue(t.Context(), tt.from, "hi")
+			var config *fnloop.ConfigError
+			require.ErrorAs(t, err, &config)
+			assert.Contains(t, config.Field, tt.field)
+			assert.Empty(t, srv.Requests())
+		})
+	}
+}
+
+func TestForgottenResponse(t *testing.T) {
+	loop, srv := play(t, rt.Join(rt.Reasoning(""), rt.Call("call_1", "ok", "")), rt.Text("first"), rt.Text("second"), rt.Text("third"))
+	loop.KeepItems, loop.Tools = true, []fnloop.Tool{echo("ok", "yes")}
+	ans, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	srv.Forget(ans.ID)
+	ans, err = loop.Continue(t.Context(), store(t, ans), "and?")
+	require.NoError(t, err)
+	assert.Equal(t, "second", ans.Text)
+	reqs := posts(t, srv)
+	require.Len(t, reqs, 4, "one that failed, and one that sent the items")
+	assert.NotContains(t, reqs[3], "previous_response_id")
+	assert.Len(t, reqs[3]["input"], 5)
+	ans, err = loop.Continue(t.Context(), store(t, ans), "and then?")
+	require.NoError(t, err)
+	assert.Equal(t, "third", ans.Text)
+	assert.Len(t, posts(t, srv)[4]["input"], 1, "the chain goes on from there")
+
+	for _, reply := range []rt.Reply{rt.Error(400, "invalid_function_parameters", "bad schema"), rt.Error(400, "context_length_exceeded", "too long")} {
+		loop, srv := play(t, rt.Text("first"), reply)
+		loop.KeepItems = true
+		ans, err := loop.Run(t.Context(), "hi")
+		require.NoError(t, err)
+		_, err = loop.Continue(t.Context(), ans, "and?")
+		require.Error(t, err)
+		assert.Len(t, srv.Requests(), 2, "any other refusal is the caller's to see")
+	}
+}
+
+func TestCustomTool(t *testing.T) {
+	loop, srv := play(t, rt.Join(rt.CustomCall("call_1", "run_python", "print(\"1 < 2\")\n"), rt.CustomCall("call_2", "nothing", "x").Force()), rt.Text("done"))
+	var ran string
+	loop.Tools = []fnloop.Tool{fnloop.CustomPythonTool(runnerFunc(func(_ context.Context, p fnloop.Program) (fnloop.Result, error) {
+		ran = p.Source
+		code := 0
+		return fnloop.Result{ExitCode: &code, Stdout: "True\n"}, nil
+	}), fnloop.Limits{})}
+	ans, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	assert.Equal(t, "print(\"1 < 2\")\n", ran, "code needs no escapes")
+	reqs := posts(t, srv)
+	tool := reqs[0]["tools"].([]any)[0].(map[string]any)
+	assert.Equal(t, "custom", tool["type"])
+	out := reqs[1]["input"].([]any)
+	assert.Equal(t, "custom_tool_call_output", out[0].(map[string]any)["type"])
+	assert.Equal(t, `{"exit_code":0,"timed_out":false,"stdout":"True\n","stderr":""}`, out[0].(map[string]any)["output"])
+	assert.Contains(t, out[1].(map[string]any)["output"], "unknown tool")
+	store(t, ans)
+
+	t.Run("grammar", func(t *testing.T) {
+		loop, srv := play(t, rt.Text("done"))
+		loop.Tools = []fnloop.Tool{{Name: "digits", Custom: true, Grammar: &fnloop.Grammar{Syntax: "regex", Definition: "[0-9]+"}, Handle: echo("", "").Handle}}
+		_, err := loop.Run(t.Context(), "hi")
+		require.NoError(t, err)
+		tool := posts(t, srv)[0]["tools"].([]any)[0].(map[string]any)
+		assert.Equal(t, map[string]any{"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}, tool["format"])
+	})
+	for name, tool := range map[string]fnloop.Tool{
+		"parameters":         {Name: "x", Custom: true, Parameters: []byte(`{}`), Handle: echo("", "").Handle},
+		"grammar of no tool": {Name: "x", Grammar: &fnloop.Grammar{Syntax: "lark", Definition: "x"}, Handle: echo("", "").Handle},
+		"unknown syntax":     {Name: "x", Custom: true, Grammar: &fnloop.Grammar{Syntax: "ebnf", Definition: "x"}, Handle: echo("", "").Handle},
+	} {
+		loop, _ := play(t)
+		loop.Tools = []fnloop.Tool{tool}
+		_, err := loop.Run(t.Context(), "hi")
+		var config *fnloop.ConfigError
+		require.ErrorAs(t, err, &config, name)
+	}
+}
+
+type runnerFunc func(context.Context, fnloop.Program) (fnloop.Result, error)
+
+func (f runnerFunc) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
+	return f(ctx, p)
+}
+
+func TestContent(t *testing.T) {
+	loop, srv := play(t, rt.Call("call_1", "plot", ""), rt.Text("done"))
+	loop.Tools = []fnloop.Tool{{Name: "plot", Handle: func(context.Context, fnloop.Call) (fnloop.Output, error) {
+		return fnloop.Output{Text: "a plot", Content: []fnloop.Content{
+			{Text: "see"}, {Text: ""}, {ImageURL: "data:image/png;base64,AAAA"}, {ImageID: "file_1"}, {FileID: "file_2"}, {FileData: "data:text/plain;base64,AA==", FileName: "a.txt"},
+		}}, nil
+	}}}
+	ans, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	store(t, ans)
+	out := posts(t, srv)[1]["input"].([]any)[0].(map[string]any)["output"]
+	assert.Equal(t, []any{
+		map[string]any{"type": "input_text", "text": "see"},
+		map[string]any{"type": "input_text", "text": ""},
+		map[string]any{"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+		map[string]any{"type": "input_image", "file_id": "file_1"},
+		map[string]any{"type": "input_file", "file_id": "file_2"},
+		map[string]any{"type": "input_file", "file_data": "data:text/plain;base64,AA==", "filename": "a.txt"},
+	}, out)
+}
+
+func TestAsync(t *testing.T) {
+	loop, srv := play(t,
+		rt.Join(rt.Item(`{"type":"function_call","call_id":"call_1","name":"slow","arguments":"{}","async":true}`), rt.Text("I have started it")),
+		rt.Text("It is done"))
+	slow := echo("slow", "yes")
+	slow.Async = true
+	loop.Tools = []fnloop.Tool{slow}
+	ans, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	assert.Equal(t, "It is done", ans.Text, "a message beside an open call is not the end")
+	assert.Equal(t, true, posts(t, srv)[0]["tools"].([]any)[0].(map[string]any)["async"])
+	assert.Equal(t, []string{"call_1", "yes"}, outputs(t, posts(t, srv)[1]))
+}
+
+func TestRunAs(t *testing.T) {
+	type answer struct {
+		City string `json:"city"`
+		Temp *int   `json:"temp"`
+	}
+	loop, srv := play(t, rt.Join(rt.Commentary(`{"city":"wrong"}`), rt.Text(`{"city":"Oslo","temp":3}`)), rt.Text(`{"city":"Oslo"`), rt.Refusal("no"))
+	got, ans, err := fnloop.RunAs[answer](t.Context(), loop, nil, "weather")
+	require.NoError(t, err)
+	assert.Equal(t, "Oslo", got.City)
+	assert.Equal(t, 3, *got.Temp)
+	format := posts(t, srv)[0]["text"].(map[string]any)["format"].(map[string]any)
+	assert.Equal(t, "json_schema", format["type"])
+	assert.Equal(t, true, format["strict"])
+
+	_, ans, err = fnloop.RunAs[answer](t.Context(), loop, ans, "again")
+	require.ErrorIs(t, err, fnloop.ErrMismatch)
+	assert.Equal(t, fnloop.StopMismatch, ans.Stop)
+	assert.Equal(t, `{"city":"Oslo"`, ans.Text)
+
+	_, ans, err = fnloop.RunAs[answer](t.Context(), loop, ans, "again")
+	require.ErrorIs(t, err, fnloop.ErrRefused)
+	assert.Equal(t, "no", ans.Text)
+
+	_, ans, err = fnloop.RunAs[map[string]any](t.Context(), loop, nil, "x")
+	require.Error(t, err)
+	assert.Equal(t, fnloop.StopInvalid, ans.Stop)
+}
+
+func TestCheckpoint(t *testing.T) {
+	loop, _ := play(t, rt.Join(rt.Call("call_1", "ok", ""), rt.Call("call_2", "ok", "")), rt.Text("done"))
+	loop.Tools, loop.Parallel = []fnloop.Tool{echo("ok", "yes")}, 1
+	var states []*fnloop.Answer
+	loop.Checkpoint = func(_ context.Context, a *fnloop.Answer) error {
+		states = append(states, store(t, a))
+		return nil
+	}
+	_, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	require.Len(t, states, 3)
+	for i, a := range states {
+		assert.Len(t, a.Calls, i)
+		assert.Len(t, a.Pending, 2-i)
+		assert.Equal(t, []string{"call_1", "call_2"}, a.Open)
+	}
+	assert.True(t, states[0].Pending[0].Started, "it may have started by the time that this is read")
+
+	t.Run("error", func(t *testing.T) {
+		loop, _ := play(t, rt.Join(rt.Call("call_1", "ok", ""), rt.Call("call_2", "ok", "")))
+		ran := 0
+		loop.Tools, loop.Parallel = []fnloop.Tool{raw("ok", func(context.Context) (string, error) { ran++; return "yes", nil })}, 1
+		n := 0
+		loop.Checkpoint = func(context.Context, *fnloop.Answer) error {
+			if n++; n == 2 {
+				return errBoom
+			}
+			return nil
+		}
+		ans, err := loop.Run(t.Context(), "hi")
+		require.ErrorIs(t, err, errBoom)
+		assert.Equal(t, fnloop.StopAborted, ans.Stop)
+		assert.Equal(t, 1, ran)
+		assert.Len(t, ans.Pending, 1)
+	})
+	t.Run("before anything starts", func(t *testing.T) {
+		loop, _ := play(t, rt.Call("call_1", "ok", ""))
+		loop.Tools = []fnloop.Tool{raw("ok", func(context.Context) (string, error) { t.Error("started"); return "", nil })}
+		loop.Checkpoint = func(context.Context, *fnloop.Answer) error { return errBoom }
+		ans, err := loop.Run(t.Context(), "hi")
+		require.ErrorIs(t, err, errBoom)
+		assert.False(t, ans.Pending[0].Started)
+	})
+}
+
+// Whatever happens to a run, and wherever its process dies, the conversation
+// goes on: no call runs twice once it has finished, and no request is refused.
+func TestAnyEndCanBeContinued(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			calls := 0
+			model := func(turn *rt.Turn) rt.Reply {
+				if turn.Round > 12 || rng.IntN(3) == 0 {
+					return rt.Text("done")
+				}
+				var all []rt.Reply
+				for range 1 + rng.IntN(4) {
+					calls++
+					name := []string{"ok", "fail", "slow", "abort", "ask", "unknown"}[rng.IntN(6)]
+					all = append(all, rt.Call(fmt.Sprintf("call_%d", calls), name, []string{"", "{}", `{"x":`, "null"}[rng.IntN(4)]))
+				}
+				return rt.Join(all...).Force()
+			}
+			var faults []rt.Reply
+			for range 40 {
+				switch rng.IntN(8) {
+				case 0:
+					faults = append(faults, rt.ServerError())
+				case 1:
+					faults = append(faults, rt.HTTP(200, "<html>"))
+				case 2:
+					faults = append(faults, rt.Failed("server_error", "x"))
+				case 3:
+					faults = append(faults, rt.Incomplete("max_output_tokens", rt.Call("call_x", "ok", "{")))
+				case 4:
+					faults = append(faults, rt.Drop())
+				default:
+					faults = append(faults, rt.Func(model))
+				}
+			}
+			srv := rt.NewServer(append(faults, rt.Always(func(*rt.Turn) rt.Reply { return rt.Text("done") }))...)
+			defer srv.Close()
+
+			var mu sync.Mutex
+			finished := map[string]int{}
+			tool := func(name string, h func(context.Context) error) fnloop.Tool {
+				return fnloop.Tool{Name: name, Handle: func(ctx context.Context, c fnloop.Call) (fnloop.Output, error) {
+					if err := h(ctx); err != nil {
+						return fnloop.Output{}, err
+					}
+					mu.Lock()
+					finished[c.ID]++
+					mu.Unlock()
+					return fnloop.Output{Text: name}, nil
+				}}
+			}
+			ask := tool("ask", func(context.Context) error { return nil })
+			ask.NeedsApproval = fnloop.Always
+			loop := &fnloop.Loop{Client: service(srv), Model: "m", MaxTurns: 3, Attempts: 2, KeepItems: rng.IntN(2) == 0, Tools: []fnloop.Tool{
+				tool("ok", func(context.Context) error { return nil }),
+				tool("fail", func(context.Context) error { return errBoom }),
+				tool("slow", func(ctx context.Context) error { return nap(ctx, time.Second) }),
+				tool("abort", func(context.Context) error { return fnloop.Abort(errBoom) }),
+				ask,
+			}}
+			if rng.IntN(3) == 0 {
+				loop.State = fnloop.Stateless
+			}
+			bubble(t, func(t *testing.T) {
+				ans := &fnloop.Answer{}
+				for range 30 {
+					ctx, cancel := context.WithCancel(t.Context())
+					if rng.IntN(3) == 0 {
+						ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Millisecond)
+					}
+					var stored *fnloop.Answer // where the process dies, if it does
+					die := rng.IntN(3) == 0
+					loop.Checkpoint = func(_ context.Context, a *fnloop.Answer) error {
+						if die && rng.IntN(3) == 0 {
+							stored = store(t, a)
+							return errors.New("power cut")
+						}
+						return nil
+					}
+					var err error
+					if rng.IntN(2) == 0 {
+						ans, err = loop.Continue(ctx, ans, "next")
+					} else {
+						for e, runErr := range loop.Events(ctx, ans, "next") {
+							if done, ok := e.(fnloop.Done); ok {
+								ans, err = done.Answer, runErr
+							}
+						}
+					}
+					cancel()
+					if stored != nil {
+						ans = stored
+					}
+					if request, ok := errors.AsType[*fnloop.RequestError](err); ok {
+						require.NotEqual(t, 400, request.StatusCode, "refused: %v", err)
+					}
+					ans = store(t, ans)
+					for _, c := range ans.Pending {
+						switch rng.IntN(3) {
+						case 0:
+							ans.Approve(c.ID)
+						case 1:
+							ans.Reject(c.ID, "no")
+						}
+					}
+				}
+				loop.Checkpoint = nil
+				for { // and it can always be brought to an end
+					ans, err := loop.Continue(t.Context(), ans, "finish")
+					if err == nil {
+						assert.NotEmpty(t, ans.Text)
+						break
+					}
+					if request, ok := errors.AsType[*fnloop.RequestError](err); ok {
+						require.NotEqual(t, 400, request.StatusCode, "refused: %v", err)
+					}
+				}
+			})
+			for id, n := range finished {
+				assert.Equal(t, 1, n, "call %s ran %d times", id, n)
+			}
+		})
+	}
+}

@@ -1,0 +1,60 @@
+package fnloop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/fnloop/fnloop/internal/strict"
+)
+
+// ErrMismatch: the model's answer does not fit the type that was asked for.
+var ErrMismatch = errors.New("fnloop: the answer does not fit its type")
+
+// RunAs is [Loop.Run], or [Loop.Continue] when from is not nil, with an answer
+// that is a T: the model is held to T's schema ([SchemaFor] says which types
+// can be used), and its answer is decoded as strictly as arguments are. The
+// text is in the Answer too.
+func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string) (T, *Answer, error) {
+	var value T
+	if from == nil {
+		from = &Answer{}
+	}
+	schema, err := SchemaFor[T]()
+	if err != nil {
+		a := newAnswer(StopInvalid)
+		return value, a, fmt.Errorf("fnloop: answer type: %w", err)
+	}
+	decoder, err := strict.Compile(schema)
+	if err != nil {
+		return value, newAnswer(StopInvalid), fmt.Errorf("fnloop: answer type: %w", err)
+	}
+	format, err := jsonFormat(schema)
+	if err != nil {
+		return value, newAnswer(StopInvalid), err
+	}
+	answer, err := l.run(ctx, from, prompt, options{format: format})
+	if err != nil {
+		return value, answer, err
+	}
+	if err := decoder.Decode([]byte(answer.Text), &value); err != nil {
+		var zero T
+		answer.Stop = StopMismatch
+		return zero, answer, fmt.Errorf("%w: %w", ErrMismatch, err)
+	}
+	return value, answer, nil
+}
+
+func jsonFormat(schema json.RawMessage) (*responses.ResponseFormatTextConfigUnionParam, error) {
+	top, err := topLevel(schema)
+	if err != nil {
+		return nil, err
+	}
+	return &responses.ResponseFormatTextConfigUnionParam{
+		OfJSONSchema: &responses.ResponseFormatTextJSONSchemaConfigParam{Name: "answer", Schema: top, Strict: param.NewOpt(true)},
+	}, nil
+}
