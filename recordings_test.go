@@ -56,7 +56,7 @@ func (it recordedItem) isOutput() bool {
 }
 
 func (e *exchange) isCreate() bool {
-	return e.Request.Method == "POST" && strings.HasSuffix(strings.SplitN(e.Request.Path, "?", 2)[0], "/responses")
+	return e.Request.Method == "" || e.Request.Method == "POST" && strings.HasSuffix(strings.SplitN(e.Request.Path, "?", 2)[0], "/responses")
 }
 
 func loadRecordings(t *testing.T) map[string]recording {
@@ -84,9 +84,11 @@ func TestRecordings(t *testing.T) {
 	for name, rec := range loadRecordings(t) {
 		t.Run(name, func(t *testing.T) {
 			var plays []exchange
+			streamed := false
 			for _, e := range rec.Exchanges {
 				if e.Response.BodyText != nil {
-					t.Skip("a stream")
+					streamed = true
+					e.Response.Body = lastResponse(*e.Response.BodyText)
 				}
 				if e.isCreate() {
 					plays = append(plays, e)
@@ -110,18 +112,30 @@ func TestRecordings(t *testing.T) {
 				for k, v := range e.Response.Headers {
 					h.Set(k, v)
 				}
+				body = e.Response.Body
 				h.Set("Content-Type", "application/json")
+				if e.Response.BodyText != nil {
+					body = []byte(*e.Response.BodyText)
+					h.Set("Content-Type", "text/event-stream")
+				}
 				return &http.Response{Status: http.StatusText(e.Response.Status), StatusCode: e.Response.Status, Header: h,
-					Body: io.NopCloser(bytes.NewReader(e.Response.Body)), Request: req}, nil
+					Body: io.NopCloser(bytes.NewReader(body)), Request: req}, nil
 			})
 			loop := &fnloop.Loop{Client: client(transport), Model: "m", Attempts: 1, MaxTurns: len(plays), Tools: recordedTools(plays)}
 			var ans *fnloop.Answer
 			for next < len(plays) {
 				first := next
 				var err error
-				if ans == nil {
+				switch {
+				case streamed:
+					var seen []fnloop.Event
+					seen, ans, err = watch(t, loop.Events(t.Context(), ans, "recorded"))
+					if err == nil {
+						assert.True(t, strings.HasSuffix(strings.ReplaceAll(said(seen, "")+said(seen, "final_answer"), "\n", ""), strings.ReplaceAll(ans.Text, "\n", "")), "the deltas make up the answer")
+					}
+				case ans == nil:
 					ans, err = loop.Run(t.Context(), "recorded")
-				} else {
+				default:
 					ans, err = loop.Continue(t.Context(), ans, "recorded")
 				}
 				e := plays[next-1]
@@ -137,6 +151,29 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
+// lastResponse is the response in the event that ends a stream, the error event
+// if there is one, or nil.
+func lastResponse(stream string) json.RawMessage {
+	var last json.RawMessage
+	for line := range strings.Lines(stream) {
+		data, ok := strings.CutPrefix(line, "data: ")
+		var e struct {
+			Type     string
+			Response json.RawMessage
+		}
+		if !ok || json.Unmarshal([]byte(data), &e) != nil {
+			continue
+		}
+		switch e.Type {
+		case "error":
+			return json.RawMessage(`{"status":"failed"}`)
+		case "response.completed", "response.incomplete", "response.failed":
+			last = e.Response
+		}
+	}
+	return last
+}
+
 func items(body json.RawMessage, key string) []recordedItem {
 	var doc map[string]json.RawMessage
 	json.Unmarshal(body, &doc)
@@ -146,6 +183,10 @@ func items(body json.RawMessage, key string) []recordedItem {
 }
 
 func asks(e exchange) bool {
+	var doc struct{ Status string }
+	if json.Unmarshal(e.Response.Body, &doc); doc.Status != "completed" {
+		return false
+	}
 	for _, it := range items(e.Response.Body, "output") {
 		if it.isCall() {
 			return true
@@ -197,11 +238,24 @@ func assertStop(t *testing.T, e exchange, ans *fnloop.Answer, err error) {
 		assert.Contains(t, err.Error(), doc.Error.Message)
 		return
 	}
+	if e.Response.Body == nil {
+		assert.Equal(t, fnloop.StopStream, ans.Stop, "the stream has no end")
+		require.ErrorIs(t, err, fnloop.ErrIncompleteStream)
+		return
+	}
 	var doc struct {
 		Status            string
 		IncompleteDetails struct{ Reason string } `json:"incomplete_details"`
 	}
 	require.NoError(t, json.Unmarshal(e.Response.Body, &doc))
+	if doc.Status == "failed" {
+		assert.Equal(t, fnloop.StopFailed, ans.Stop)
+		var failed *fnloop.ResponseError
+		require.ErrorAs(t, err, &failed)
+		assert.NotEmpty(t, failed.Code)
+		assert.NotEmpty(t, failed.Message)
+		return
+	}
 	want := fnloop.StopEmpty
 	for _, it := range items(e.Response.Body, "output") {
 		switch {
