@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -266,4 +268,146 @@ func BenchmarkFlood(b *testing.B) {
 		n++
 	}
 	b.ReportMetric(float64(total)/float64(n)/1024, "KiB/GiB")
+}
+
+// BenchmarkDelta streams text and reports what one delta costs from the bytes
+// on the wire to the reader, and how late the first one is.
+func BenchmarkDelta(b *testing.B) {
+	const deltas = 10_000
+	var body strings.Builder
+	body.WriteString(frames(created))
+	for range deltas {
+		body.WriteString(frames(`{"type":"response.output_text.delta","sequence_number":7,"output_index":0,"content_index":0,"item_id":"msg_1","delta":"some text ","logprobs":[],"obfuscation":"x1y2z3"}`))
+	}
+	body.WriteString(frames(completed))
+	text := body.String()
+	loop := &fnloop.Loop{Model: "m", Client: client(roundTrip(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(text)), Request: req}, nil
+	}))}
+	b.ReportAllocs()
+	var took time.Duration
+	runs := 0
+	for b.Loop() {
+		start := time.Now()
+		n := 0
+		for e, err := range loop.Events(b.Context(), nil, "hi") {
+			if err != nil {
+				b.Fatal(err)
+			}
+			if e.Type() == "text_delta" {
+				n++
+			}
+		}
+		if n != deltas {
+			b.Fatal(n, "deltas")
+		}
+		took += time.Since(start)
+		runs++
+	}
+	perDelta := float64(took) / float64(runs) / deltas
+	b.ReportMetric(perDelta/1e3, "µs/delta")
+	b.ReportMetric(perDelta*deltas/1e9, "cores/10k-deltas/s")
+}
+
+// BenchmarkFirstDelta reports how long after its bytes were written to a socket
+// the first delta reaches the reader.
+func BenchmarkFirstDelta(b *testing.B) {
+	var written time.Time
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, frames(created))
+		w.(http.Flusher).Flush()
+		time.Sleep(time.Millisecond)
+		written = time.Now()
+		io.WriteString(w, frames(delta))
+		w.(http.Flusher).Flush()
+		time.Sleep(time.Millisecond)
+		io.WriteString(w, frames(completed))
+	}))
+	defer srv.Close()
+	s := responses.NewResponseService(option.WithBaseURL(srv.URL), option.WithAPIKey("k"))
+	loop := &fnloop.Loop{Model: "m", Client: &s}
+	var late []time.Duration
+	for b.Loop() {
+		for e, err := range loop.Events(b.Context(), nil, "hi") {
+			if err != nil {
+				b.Fatal(err)
+			}
+			if e.Type() == "text_delta" {
+				late = append(late, time.Since(written))
+			}
+		}
+	}
+	slices.Sort(late)
+	b.ReportMetric(float64(late[len(late)/2])/1e3, "µs-median")
+	b.ReportMetric(float64(late[len(late)*99/100])/1e3, "µs-p99")
+}
+
+// BenchmarkThousandStreams holds 1,000 streams open at once and reports the
+// memory of each, for a Loop and for openai-go's own stream.
+func BenchmarkThousandStreams(b *testing.B) {
+	const streams = 1000
+	open := func(release <-chan struct{}) *responses.ResponseService {
+		return client(roundTrip(func(req *http.Request) (*http.Response, error) {
+			r, w := io.Pipe()
+			go func() {
+				io.WriteString(w, frames(created, delta))
+				<-release
+				io.WriteString(w, frames(completed))
+				w.Close()
+			}()
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: r, Request: req}, nil
+		}))
+	}
+	measure := func(b *testing.B, run func(context.Context, *responses.ResponseService, func())) float64 {
+		var held uint64
+		n := 0
+		for b.Loop() {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			before := m.HeapInuse + m.StackInuse
+			release := make(chan struct{})
+			svc := open(release)
+			var started, done sync.WaitGroup
+			started.Add(streams)
+			for range streams {
+				done.Go(func() { run(b.Context(), svc, started.Done) })
+			}
+			started.Wait()
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			held += m.HeapInuse + m.StackInuse - before
+			close(release)
+			done.Wait()
+			n++
+		}
+		return float64(held) / float64(n) / streams / 1024
+	}
+	b.Run("loop", func(b *testing.B) {
+		b.ReportMetric(measure(b, func(ctx context.Context, svc *responses.ResponseService, started func()) {
+			loop := &fnloop.Loop{Model: "m", Client: svc}
+			for e, err := range loop.Events(ctx, nil, "hi") {
+				if err != nil {
+					b.Error(err)
+				}
+				if e.Type() == "text_delta" {
+					started()
+				}
+			}
+		}), "KiB/stream")
+	})
+	b.Run("openai-go", func(b *testing.B) {
+		b.ReportMetric(measure(b, func(ctx context.Context, svc *responses.ResponseService, started func()) {
+			s := svc.NewStreaming(ctx, responses.ResponseNewParams{Model: "m"})
+			for s.Next() {
+				if s.Current().Type == "response.output_text.delta" {
+					started()
+				}
+			}
+			if err := s.Err(); err != nil {
+				b.Error(err)
+			}
+		}), "KiB/stream")
+	})
 }
