@@ -177,7 +177,9 @@ func show(v any) string {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err.Error()
+	}
 	s := strings.TrimSpace(buf.String())
 	if len(s) > window {
 		s = strings.ToValidUTF8(s[:window], "") + "..."

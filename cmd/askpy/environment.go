@@ -35,14 +35,14 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 		dumb:         getenv("TERM") == "dumb",
 	}
 	base := getenv("OPENAI_BASE_URL")
-	for name, value := range map[string]string{
-		"OPENAI_API_KEY":    env.key,
-		"OPENAI_ORG_ID":     env.organization,
-		"OPENAI_PROJECT_ID": env.project,
-		"OPENAI_BASE_URL":   base,
+	for _, v := range []struct{ name, value string }{
+		{"OPENAI_API_KEY", env.key},
+		{"OPENAI_ORG_ID", env.organization},
+		{"OPENAI_PROJECT_ID", env.project},
+		{"OPENAI_BASE_URL", base},
 	} {
-		if flaw := tokenFlaw(value); flaw != "" {
-			return env, usagef("%s has %s in it; set it again without", name, flaw)
+		if flaw := tokenFlaw(v.value); flaw != "" {
+			return env, usagef("%s has %s in it; set it again without", v.name, flaw)
 		}
 	}
 	if base == "" {
@@ -72,7 +72,9 @@ func tokenFlaw(s string) string {
 			return "a line break"
 		case unicode.IsSpace(r):
 			return "a blank"
-		case r < ' ' || r > '~':
+		case unicode.IsControl(r):
+			return "a control character"
+		case r > unicode.MaxASCII:
 			return "a character that is not ASCII"
 		}
 	}

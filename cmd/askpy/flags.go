@@ -36,7 +36,7 @@ Flags:
 	                   auto takes the first that can isolate programs here;
 	                   fake runs nothing, for trying things out
 	--max-turns N      rounds of programs before giving up (default 8)
-	--timeout DURATION how long one program may run, such as 30s (default: the
+	--timeout TIME     how long one program may run, such as 30s (default: the
 	                   runner's, 10s for bubblewrap)
 	--json             print one JSON object: the answer with its calls and usage,
 	                   and with error if the run failed
@@ -133,7 +133,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		if errors.Is(err, flag.ErrHelp) {
 			return opts, err
 		}
-		return opts, usagef("%s", strings.ReplaceAll(err.Error(), "flag -", "flag --"))
+		return opts, usagef("%s", strings.NewReplacer("flag -", "flag --", "defined: -", "defined: --").Replace(err.Error()))
 	}
 	opts.args = flags.Args()
 	if opts.version {

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/fixtures"
 )
 
 // The exit statuses.
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 	status, text := exitAnswered, ""
 	if err != nil {
-		status, text = exitFailed, env.scrubber().clean(explain(err))
+		status, text = exitFailed, env.scrubber().hide(explain(err))
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -89,6 +90,9 @@ func ask(ctx context.Context, opts options, env environment, stdin io.Reader, st
 			none.Stop = fnloop.StopCancelled
 		}
 		return none, err
+	}
+	if isBuiltin(opts, env, prompt) {
+		prompt, opts.model = fixtures.FibPrompt, defaultModel
 	}
 	none.Prompt = prompt
 

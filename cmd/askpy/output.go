@@ -13,8 +13,8 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-// writeAnswer prints the answer: its text if there is no failure, or all of it
-// as JSON.
+// writeAnswer prints the answer: its text if the model answered, or all of it as
+// JSON.
 func writeAnswer(w io.Writer, answer *fnloop.Answer, failure string, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(w)
@@ -24,7 +24,7 @@ func writeAnswer(w io.Writer, answer *fnloop.Answer, failure string, asJSON bool
 			Error string `json:"error,omitempty"`
 		}{answer, failure})
 	}
-	if failure != "" {
+	if answer.Stop != fnloop.StopAnswered {
 		return nil
 	}
 	text := strings.TrimSuffix(answer.Text, "\n")
@@ -43,8 +43,8 @@ func isTerminal(w io.Writer) bool {
 // printable gives s with every character that a terminal would obey, or that
 // would change the order in which others are read, as an escape sequence of Go.
 func printable(s string) string {
-	if !strings.ContainsFunc(s, commands) && !strings.ContainsRune(s, unicode.ReplacementChar) {
-		return s
+	if !strings.ContainsFunc(s, commands) {
+		return strings.ToValidUTF8(s, "\uFFFD")
 	}
 	var b strings.Builder
 	for _, r := range s {

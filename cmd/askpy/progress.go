@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -119,7 +120,12 @@ func (p *progress) watchTool(t fnloop.Tool) fnloop.Tool {
 	handle := t.Handle
 	t.Handle = func(ctx context.Context, call fnloop.Call) (out fnloop.Output, err error) {
 		n := p.started(call)
-		defer func() { p.finished(n, call, out, err) }()
+		defer func() {
+			p.finished(n, call, out)
+			if runnerFailed(ctx, err) {
+				p.failure(fmt.Sprintf("%s #%d: %v", call.Name, n, err))
+			}
+		}()
 		return handle(ctx, call)
 	}
 	return t
@@ -135,7 +141,7 @@ func (p *progress) started(call fnloop.Call) int {
 	return p.calls
 }
 
-func (p *progress) finished(n int, call fnloop.Call, out fnloop.Output, err error) {
+func (p *progress) finished(n int, call fnloop.Call, out fnloop.Output) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start, ok := p.running[n]
@@ -149,9 +155,14 @@ func (p *progress) finished(n int, call fnloop.Call, out fnloop.Output, err erro
 		took = took.Round(100 * time.Millisecond)
 	}
 	p.step(fmt.Sprintf("%s #%d: %s after %v", call.Name, n, how, took), printed)
-	if err != nil && out.Text != err.Error() && err != context.Canceled { // what the model does not read
-		p.write(fmt.Sprintf("%s #%d: %v\n", call.Name, n, err))
-	}
+}
+
+// runnerFailed reports whether err is the runner's and not the program's. The
+// model does not read it.
+func runnerFailed(ctx context.Context, err error) bool {
+	_, badArguments := errors.AsType[*fnloop.ArgumentsError](err)
+	_, badProgram := errors.AsType[*fnloop.ProgramError](err)
+	return err != nil && ctx.Err() == nil && !badArguments && !badProgram
 }
 
 // code is the program of a call.
@@ -194,7 +205,16 @@ func block(name, text string) string {
 func (p *progress) note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.write(text + "\n")
+	if !p.quiet {
+		p.write(text + "\n")
+	}
+}
+
+// failure tells of an error that does not end the run.
+func (p *progress) failure(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.write("askpy: " + text + "\n")
 }
 
 // detail tells what matters to the curious.
@@ -210,7 +230,7 @@ func (p *progress) step(head, more string) {
 	if !p.verbose {
 		more = ""
 	}
-	if p.verbose || !p.live {
+	if !p.quiet && (p.verbose || !p.live) {
 		p.write(head + "\n" + more)
 	}
 	p.draw()
@@ -218,7 +238,7 @@ func (p *progress) step(head, more string) {
 
 // write prints lines above the live one.
 func (p *progress) write(text string) {
-	if p.quiet || p.stopped() {
+	if p.stopped() {
 		return
 	}
 	p.erase()

@@ -126,19 +126,16 @@ func (r *recording) finish(err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name, n := r.file.Name(), len(r.cassette.Interactions)
-	saved := errors.New("nothing to record")
-	if n > 0 {
-		saved = r.cassette.SaveWithFS(oneFile{r.file})
+	if n == 0 {
+		r.file.Close()
+		return errors.Join(err, os.Remove(name))
 	}
+	saved := r.cassette.SaveWithFS(oneFile{r.file})
 	if e := r.file.Close(); saved == nil {
 		saved = e
 	}
 	if saved != nil {
-		os.Remove(name)
-		if n > 0 {
-			err = errors.Join(err, fmt.Errorf("the recording %s could not be written: %w", name, cause(saved)))
-		}
-		return err
+		return errors.Join(err, fmt.Errorf("the recording %s could not be written: %w", name, cause(saved)), os.Remove(name))
 	}
 	r.progress.note(fmt.Sprintf("recorded in %s, requests: %d", name, n))
 	return err

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -51,8 +53,8 @@ func newReplay(name, data string, scrub scrubber, p *progress) (*replay, error) 
 		return nil, errors.New("the file is empty")
 	case err != nil:
 		return nil, fmt.Errorf("the file is not a recording of askpy --record: %w", err)
-	case len(c.Interactions) == 0:
-		return nil, errors.New("the file is a recording without requests")
+	case len(c.Interactions) == 0 || slices.Contains(c.Interactions, nil):
+		return nil, errors.New("the file is not a recording of askpy --record: it has no requests")
 	}
 	return &replay{name: name, scrub: scrub, progress: p, cassette: c}, nil
 }
@@ -95,7 +97,10 @@ func (r *replay) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	res.Request = req
-	res.Header = res.Header.Clone()
+	res.Header = maps.Clone(res.Header)
+	if res.Header == nil {
+		res.Header = http.Header{}
+	}
 	if res.StatusCode >= http.StatusBadRequest { // nobody has to wait for a recording
 		res.Header.Set("Retry-After-Ms", "0")
 	}

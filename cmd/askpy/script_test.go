@@ -47,8 +47,8 @@ func (m leakFree) Run() int {
 //	serve [-partial] FILE   start a stand-in for the API that plays FILE, and point askpy to it;
 //	                        all of it must be played unless -partial is given
 //	status N COMMAND...     run a command that ends with status N
-//	start COMMAND...        run a command in the background; stop ends it
-//	stop SIGNAL N           send the started command a signal; it ends with status N
+//	start COMMAND...        run a command in the background
+//	signal NAME N           send the started command a signal; it ends with status N
 //	requests N              wait until the server has got N requests
 //	sent [!] REGEXP         some request holds a match of the expression, or none
 //	running MARK            wait until a process shows MARK in its command line, or with ! none
@@ -63,6 +63,7 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Values[worldKey{}] = new(world)
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would sleep for a second at each end
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -80,7 +81,7 @@ func TestScript(t *testing.T) {
 			"serve":    serve,
 			"status":   status,
 			"start":    start,
-			"stop":     stop,
+			"signal":   signal,
 			"requests": requests,
 			"sent":     sent,
 			"running":  running,
@@ -91,9 +92,9 @@ func TestScript(t *testing.T) {
 
 // A world is the state of one script.
 type world struct {
-	server  *responsestest.Server
-	command *exec.Cmd
-	output  bytes.Buffer
+	server         *responsestest.Server
+	command        *exec.Cmd
+	stdout, stderr bytes.Buffer
 }
 
 type worldKey struct{}
@@ -208,22 +209,26 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := exec.Command(self, args[1:]...)
 	cmd.Args[0] = args[0]
 	cmd.Dir = ts.Getenv("WORK")
-	cmd.Env = append(os.Environ(), "OPENAI_BASE_URL="+ts.Getenv("OPENAI_BASE_URL"), "OPENAI_API_KEY="+ts.Getenv("OPENAI_API_KEY"))
-	cmd.Stdout, cmd.Stderr = &w.output, os.Stderr
+	cmd.Env = os.Environ()
+	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "GORACE"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	cmd.Stdout, cmd.Stderr = &w.stdout, &w.stderr
 	ts.Check(cmd.Start())
 	ts.Defer(func() { cmd.Process.Kill() })
 	w.command = cmd
 }
 
-func stop(ts *testscript.TestScript, neg bool, args []string) {
+func signal(ts *testscript.TestScript, neg bool, args []string) {
 	w := worldOf(ts)
 	if neg || len(args) != 2 || w.command == nil {
-		ts.Fatalf("usage: stop SIGNAL N")
+		ts.Fatalf("usage: signal NAME N")
 	}
 	signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}
 	ts.Check(w.command.Process.Signal(signals[args[0]]))
 	checkStatus(ts, w.command.Wait(), args[1])
-	io.Copy(ts.Stdout(), &w.output)
+	io.Copy(ts.Stdout(), &w.stdout)
+	io.Copy(ts.Stderr(), &w.stderr)
 	w.command = nil
 }
 

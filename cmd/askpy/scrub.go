@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net/url"
@@ -24,11 +25,7 @@ func newScrubber(secrets []string) scrubber {
 			continue
 		}
 		spellings = append(spellings, s, url.QueryEscape(s), url.PathEscape(s), strings.ReplaceAll(s, "/", `\/`))
-		for range 2 { // JSON, and the JSON within its strings
-			quoted, _ := json.Marshal(s)
-			s = string(quoted[1 : len(quoted)-1])
-			spellings = append(spellings, s)
-		}
+		spellings = append(spellings, inJSON(s)...)
 	}
 	slices.SortFunc(spellings, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	var pairs []string
@@ -36,6 +33,24 @@ func newScrubber(secrets []string) scrubber {
 		pairs = append(pairs, s, scrubbed)
 	}
 	return scrubber{strings.NewReplacer(pairs...)}
+}
+
+// inJSON gives what becomes of s within a JSON string, and within the string of
+// a document that is a string itself, such as a call's arguments.
+func inJSON(s string) []string {
+	plain, htmlSafe := s, s
+	var spellings []string
+	for range 2 {
+		var buf bytes.Buffer
+		enc := json.NewEncoder(&buf)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(plain) // a string cannot fail
+		plain = strings.TrimSuffix(strings.TrimPrefix(buf.String(), `"`), "\"\n")
+		quoted, _ := json.Marshal(htmlSafe)
+		htmlSafe = string(quoted[1 : len(quoted)-1])
+		spellings = append(spellings, plain, htmlSafe)
+	}
+	return spellings
 }
 
 // isWordlike reports whether s may well stand in a text without being the
@@ -49,10 +64,13 @@ func isWordlike(s string) bool {
 // like; an error of the API may name one that is not in the environment.
 var idPatterns = regexp.MustCompile(`\b(?:sk-[A-Za-z0-9_*-]{16,}|org-[A-Za-z0-9]{16,}|proj_[A-Za-z0-9]{16,}|req_[0-9a-f]{16,})`)
 
-// clean gives text without secrets.
+// hide gives text without the secrets that are known.
+func (s scrubber) hide(text string) string {
+	return s.known.Replace(text)
+}
+
+// clean gives text without them and without what looks like one, for a file
+// that others may read.
 func (s scrubber) clean(text string) string {
-	if s.known != nil {
-		text = s.known.Replace(text)
-	}
-	return idPatterns.ReplaceAllString(text, scrubbed)
+	return idPatterns.ReplaceAllString(s.hide(text), scrubbed)
 }

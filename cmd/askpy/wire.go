@@ -15,6 +15,11 @@ type wire interface {
 	finish(err error) error
 }
 
+// isBuiltin reports whether the built-in conversation answers the prompt.
+func isBuiltin(opts options, env environment, prompt string) bool {
+	return env.key == "" && opts.record == "" && opts.replay == "" && strings.TrimSpace(prompt) == fixtures.FibPrompt
+}
+
 // openWire chooses the wire. Whatever is wrong with its file shows here, before
 // anything is sent.
 func openWire(opts options, env environment, prompt string, p *progress) (wire, error) {
@@ -22,8 +27,8 @@ func openWire(opts options, env environment, prompt string, p *progress) (wire, 
 	switch {
 	case opts.replay != "":
 		return openReplay(opts.replay, env.scrubber(), p)
-	case env.key == "" && opts.record == "" && strings.TrimSpace(prompt) == fixtures.FibPrompt:
-		p.note("OPENAI_API_KEY is not set: replaying the built-in conversation, with its program run anew")
+	case isBuiltin(opts, env, prompt):
+		p.note("OPENAI_API_KEY is not set: replaying the built-in conversation with " + defaultModel + ", with its program run anew")
 		return newReplay("the built-in conversation", fixtures.Fib, env.scrubber(), p)
 	case env.key == "":
 		return nil, usagef("OPENAI_API_KEY is not set; set it to your key of the API (anything will do for a server that takes none), or replay a recording with --replay FILE")

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fnloop/fnloop"
+)
+
+func TestDifferences(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		recorded, made string // bodies
+		want           []difference
+	}{
+		{"order and spelling mean nothing", `{"a":1,"b":"x"}`, ` { "b" : "\u0078", "a" : 1.0 } `, nil},
+		{"big numbers", `{"a":9007199254740993}`, `{"a":9007199254740992}`, []difference{{"a", "9007199254740993", "9007199254740992"}}},
+		{"types", `{"a":1}`, `{"a":"1"}`, []difference{{"a", "1", `"1"`}}},
+		{"null is not nothing", `{"a":null}`, `{}`, []difference{{"a", "null", nothing}}},
+		{"more", `[1]`, `[1,{"b":true}]`, []difference{{"[1]", nothing, `{"b":true}`}}},
+		{"order of lists", `{"a":[1,2]}`, `{"a":[2,1]}`, []difference{{"a[0]", "1", "2"}, {"a[1]", "2", "1"}}},
+		{"odd names", `{"a b":{"":1}}`, `{"a b":{"":2}}`, []difference{{`["a b"][""]`, "1", "2"}}},
+		{"documents in strings", `{"o":"{\"x\":1}"}`, `{"o":"{\"x\":2}"}`, []difference{{"o.x", "1", "2"}}},
+		{"white space in strings counts", `{"o":"{\"x\":1}"}`, `{"o":"{\"x\": 1}"}`, []difference{{"o", `"{\"x\":1}"`, `"{\"x\": 1}"`}}},
+		{"descriptions of tools are the runner's", `{"tools":[{"name":"a","description":"x"}]}`, `{"tools":[{"name":"a"}]}`, nil},
+		{"other descriptions are not", `{"description":"x"}`, `{"description":"y"}`, []difference{{"description", `"x"`, `"y"`}}},
+		{"no JSON", `a`, `b`, []difference{{"the body", `"a"`, `"b"`}}},
+		{"trailing data", `{} {}`, `{}`, []difference{{"the body", `"{} {}"`, `"{}"`}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := differences(exchange{"POST", "responses", test.recorded}, exchange{"POST", "responses", test.made})
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("differences = %q, want %q", got, test.want)
+			}
+		})
+	}
+	got := differences(exchange{"POST", "responses", "{}"}, exchange{"GET", "models", "{}"})
+	if want := []difference{{"the method", "POST", "GET"}, {"the path", "responses", "models"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("differences = %q, want %q", got, want)
+	}
+}
+
+// Of long texts the part is shown in which they differ.
+func TestClip(t *testing.T) {
+	a := strings.Repeat("é", 500) + "A" + strings.Repeat("é", 500)
+	b := strings.Replace(a, "A", "B", 1)
+	got := compare(nil, "x", a, b)
+	if len(got) != 1 || !strings.Contains(got[0].recorded, "A") || !strings.Contains(got[0].made, "B") || len(got[0].made) > 200 {
+		t.Errorf("compare = %q", got)
+	}
+	if !strings.HasPrefix(got[0].made, `..."é`) || !strings.HasSuffix(got[0].made, `é"...`) {
+		t.Errorf("the clipped text is %s", got[0].made)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\n\ttext é 日本 👩‍🚀":      "plain\n\ttext é 日本 👩‍🚀",
+		"\x1b[31mred\x07":             `\x1b[31mred\a`,
+		"over\rwrite\b\x7f":           `over\rwrite\b\x7f`,
+		"\u009b31m":                   `\u009b31m`,
+		"if admin\u202e {\u2066":      `if admin\u202e {\u2066`,
+		"bad \xff\x9b bytes":          "bad \uFFFD bytes",
+		"bad \xff\x9b bytes, \x1b[2J": "bad \uFFFD\uFFFD bytes, \\x1b[2J",
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestScrubber(t *testing.T) {
+	s := newScrubber([]string{"test", "k1", "", "sk-123", `a"b<c/d&1234`})
+	for in, want := range map[string]string{
+		"the latest test of k1":                         "the latest test of k1", // words are no secrets
+		"is sk-123 it?":                                 "is SCRUBBED it?",
+		`{"x":"a\"b<c/d&1234"}`:                         `{"x":"SCRUBBED"}`,
+		`{"x":"a\"b\u003cc/d\u00261234"}`:               `{"x":"SCRUBBED"}`,
+		`{"x":"{\"y\":\"a\\\"b<c/d&1234\"}"}`:           `{"x":"{\"y\":\"SCRUBBED\"}"}`,
+		"/?key=a%22b%3Cc%2Fd%261234":                    "/?key=SCRUBBED",
+		"task-0123456789abcdef0123 org-anisation":       "task-0123456789abcdef0123 org-anisation",
+		"sk-proj-0123456789abcdef of proj_0123456789ab": "SCRUBBED of proj_0123456789ab",
+	} {
+		if got := s.clean(in); got != want {
+			t.Errorf("clean(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// What a runner could not do is told in any mode, since the model does not
+// learn it, and a call that outlives the run is told no more.
+func TestRunnerFails(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out, options{quiet: true}, environment{})
+	late := make(chan struct{})
+	handle := p.watchTool(fnloop.Tool{Handle: func(_ context.Context, call fnloop.Call) (fnloop.Output, error) {
+		switch call.ID {
+		case "broken":
+			return fnloop.Output{Text: "no sandbox"}, errors.New("the disk is full")
+		case "late":
+			<-late
+		case "bad":
+			return fnloop.Output{}, &fnloop.ArgumentsError{Reason: "no code"}
+		}
+		return fnloop.Output{}, nil
+	}}).Handle
+	call := func(id string) {
+		if _, err := handle(t.Context(), fnloop.Call{ID: id, Name: "run_python"}); err != nil && id == "late" {
+			t.Error(err)
+		}
+	}
+	call("broken")
+	call("bad")
+	done := make(chan struct{})
+	go func() { defer close(done); call("late") }()
+	p.stop()
+	close(late)
+	<-done
+	if got, want := out.String(), "askpy: run_python #1: the disk is full\n"; got != want {
+		t.Errorf("progress = %q, want %q", got, want)
+	}
+}
+
+func TestReadEnvironment(t *testing.T) {
+	for _, test := range []struct{ name, value, want string }{
+		{"OPENAI_API_KEY", "sk-secret\n", "OPENAI_API_KEY has a line break in it; set it again without"},
+		{"OPENAI_API_KEY", "sk\tsecret", "OPENAI_API_KEY has a blank in it; set it again without"},
+		{"OPENAI_API_KEY", "sk\u00a0secret", "OPENAI_API_KEY has a blank in it; set it again without"},
+		{"OPENAI_API_KEY", "sk-sécret", "OPENAI_API_KEY has a character that is not ASCII in it; set it again without"},
+		{"OPENAI_API_KEY", "sk-\x00secret", "OPENAI_API_KEY has a control character in it; set it again without"},
+		{"OPENAI_ORG_ID", "org secret", "OPENAI_ORG_ID has a blank in it; set it again without"},
+		{"OPENAI_PROJECT_ID", "proj\rsecret", "OPENAI_PROJECT_ID has a line break in it; set it again without"},
+		{"OPENAI_BASE_URL", "http://a:secret", "OPENAI_BASE_URL is not a URL; it should look like https://api.openai.com/v1"},
+		{"OPENAI_BASE_URL", "secret:8080/v1", "OPENAI_BASE_URL has no scheme http:// or https://; it should look like https://api.openai.com/v1"},
+		{"OPENAI_BASE_URL", "ftp://secret/v1", "OPENAI_BASE_URL has no scheme http:// or https://; it should look like https://api.openai.com/v1"},
+		{"OPENAI_BASE_URL", "https:secret", "OPENAI_BASE_URL has no host; it should look like https://api.openai.com/v1"},
+		{"OPENAI_BASE_URL", "https://host/v1?key=secret", "OPENAI_BASE_URL has a query or a fragment; it should look like https://api.openai.com/v1"},
+	} {
+		_, err := readEnvironment(func(name string) string {
+			if name == test.name {
+				return test.value
+			}
+			return ""
+		})
+		if _, ok := errors.AsType[*usageError](err); !ok || err.Error() != test.want {
+			t.Errorf("%s=%q: %v, want %s", test.name, test.value, err, test.want)
+		}
+	}
+}

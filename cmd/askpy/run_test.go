@@ -1,0 +1,101 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	main "github.com/fnloop/fnloop/cmd/askpy"
+)
+
+func noEnv(string) string { return "" }
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// An answer that could not be written is a failure.
+func TestOutputFails(t *testing.T) {
+	needSandbox(t)
+	for _, args := range [][]string{{"compute fib(40)"}, {"--json", "compute fib(40)"}} {
+		var stderr bytes.Buffer
+		status := main.Run(t.Context(), args, strings.NewReader(""), full{}, &stderr, noEnv)
+		if status != 1 || !strings.Contains(stderr.String(), "askpy: the answer could not be written: no space left\n") {
+			t.Errorf("run(%q) = %d\n%s", args, status, stderr.String())
+		}
+	}
+}
+
+// Without a sandbox nothing is sent, and nothing else takes its place.
+func TestNoSandbox(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, runner := range []string{"auto", "bubblewrap"} {
+		status, stdout, stderr := askpy(t, nil, "--json", "--verbose", "--runner", runner, "compute fib(40)")
+		if status != 1 || strings.Contains(stderr, "thinking") {
+			t.Errorf("status %d\n%s", status, stderr)
+		}
+		for _, part := range []string{`"stop":"invalid"`, `"pending":[]`, `"calls":[]`, `"prompt":"compute fib(40)"`, `"error":"`} {
+			if !strings.Contains(stdout, part) {
+				t.Errorf("no %s in %s", part, stdout)
+			}
+		}
+		if !strings.Contains(stderr, "install") {
+			t.Errorf("no word of how to install bubblewrap:\n%s", stderr)
+		}
+		if runner == "auto" && !strings.Contains(stderr, "auto: did not take bubblewrap: ") {
+			t.Errorf("--verbose does not say why bubblewrap was not taken:\n%s", stderr)
+		}
+	}
+}
+
+// A run that waits for its prompt can be interrupted.
+func TestInterruptedPrompt(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	status := main.Run(ctx, []string{"--json"}, r, &stdout, &stderr, noEnv)
+	if status != 130 || stderr.String() != "askpy: interrupted\n" {
+		t.Errorf("run = %d, %s", status, stderr.String())
+	}
+	if out := stdout.String(); !strings.Contains(out, `"stop":"cancelled"`) || !strings.Contains(out, `"error":"interrupted"`) {
+		t.Error(out)
+	}
+	w.Close() // which ends the read
+	r.Close()
+}
+
+// A prompt that cannot be read is no usage error; one that cannot be sent is.
+func TestPrompt(t *testing.T) {
+	for _, test := range []struct {
+		name, prompt string
+		err          error
+		status       int
+		message      string
+	}{
+		{"broken", "", errors.New("bad disk"), 1, "reading the prompt from standard input: bad disk"},
+		{"long", strings.Repeat("x", 10<<20+1), io.EOF, 2, "longer than the 10 MiB"},
+		{"binary", "\xff", io.EOF, 2, "not valid UTF-8"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			in := io.MultiReader(strings.NewReader(test.prompt), failing{test.err})
+			status := main.Run(t.Context(), nil, in, &stdout, &stderr, noEnv)
+			if status != test.status || !strings.Contains(stderr.String(), test.message) {
+				t.Errorf("run = %d, want %d with %q\n%s", status, test.status, test.message, stderr.String())
+			}
+		})
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
