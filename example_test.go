@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/openai/openai-go/v3/packages/param"
@@ -489,4 +493,236 @@ func ExampleRunnerAs() {
 	// Output:
 	// Python 3.12.4
 	// can be closed: false
+}
+
+// A run can be watched: the answer as it is written, the calls as they start
+// and finish, what programs print. The last event has the Answer.
+func ExampleLoop_Events() {
+	srv := responsestest.NewServer(
+		responsestest.Call("call_1", "run_python", `{"code":"print(6*7)"}`),
+		responsestest.Text("It is 42."),
+	)
+	defer srv.Close()
+
+	runner := &fake.Runner{Scripts: map[string]fnloop.Result{"print(6*7)": fake.Exit(0, "42\n")}}
+	loop := &fnloop.Loop{
+		Client: srv.Client(),
+		Model:  "gpt-6-astra",
+		Tools:  []fnloop.Tool{fnloop.PythonTool(runner, fnloop.Limits{})},
+	}
+	var written strings.Builder
+	for event, err := range loop.Events(context.Background(), nil, "What is 6 times 7?") {
+		switch e := event.(type) {
+		case fnloop.TextDelta:
+			written.WriteString(e.Text)
+		case fnloop.CallStarted:
+			fmt.Println("started", e.Name)
+		case fnloop.CallFinished:
+			fmt.Println("finished", e.Name)
+		case fnloop.Done: // comes last, with the error of the run if there is one
+			fmt.Println(e.Answer.Stop, err)
+		}
+	}
+	fmt.Println(written.String())
+	// Output:
+	// started run_python
+	// finished run_python
+	// answered <nil>
+	// It is 42.
+}
+
+// A back end streams a run to a browser, and keeps the conversation.
+func ExampleWriteSSE() {
+	srv := responsestest.NewServer(responsestest.Text("Hello!"))
+	defer srv.Close()
+	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra"}
+	var store sync.Map // by chat; a database in your program
+
+	chat := func(w http.ResponseWriter, r *http.Request) {
+		var from *fnloop.Answer // nil begins a conversation
+		if a, ok := store.Load(r.PathValue("chat")); ok {
+			from = a.(*fnloop.Answer)
+		}
+		events := loop.Events(r.Context(), from, r.FormValue("prompt"))
+		err := fnloop.WriteSSE(w, func(yield func(fnloop.Event, error) bool) {
+			for event, err := range events {
+				if done, ok := event.(fnloop.Done); ok {
+					store.Store(r.PathValue("chat"), done.Answer)
+				}
+				if !yield(event, err) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			slog.Error("chat", "chat", r.PathValue("chat"), "err", err)
+		}
+	}
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /chats/{chat}", chat)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest("POST", "/chats/7?prompt=Say+hello.", nil))
+	fmt.Println(w.Header().Get("Content-Type"))
+	for line := range strings.Lines(w.Body.String()) {
+		if name, ok := strings.CutPrefix(line, "event: "); ok {
+			fmt.Print(name)
+		}
+	}
+	a, _ := store.Load("7")
+	fmt.Println(a.(*fnloop.Answer).Text)
+	// Output:
+	// text/event-stream
+	// turn_started
+	// text_delta
+	// text_delta
+	// turn_finished
+	// done
+	// Hello!
+}
+
+// A call that needs approval stops the run. Whoever decides may do so later and
+// in another process.
+func ExampleAnswer_Approve() {
+	srv := responsestest.NewServer(
+		responsestest.Join(
+			responsestest.Call("call_1", "remove", `{"file":"cache.db"}`),
+			responsestest.Call("call_2", "remove", `{"file":"users.db"}`),
+		),
+		responsestest.Text("I removed the cache and left the users alone."),
+	)
+	defer srv.Close()
+
+	type input struct {
+		File string `json:"file"`
+	}
+	remove := fnloop.MustTool("remove", "Removes a file.",
+		func(_ context.Context, in input) (string, error) { return in.File + " is removed", nil })
+	remove.NeedsApproval = fnloop.Always
+	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra", Tools: []fnloop.Tool{remove}}
+	ctx := context.Background()
+
+	answer, err := loop.Run(ctx, "Make some room.")
+	if !errors.Is(err, fnloop.ErrApproval) {
+		fmt.Println(err)
+		return
+	}
+	for _, call := range answer.Pending {
+		fmt.Printf("%s%s?\n", call.Name, call.Arguments)
+	}
+	if err := errors.Join(answer.Approve("call_1"), answer.Reject("call_2", "the users are still needed")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer, err = loop.Continue(ctx, answer, "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Text)
+	// Output:
+	// remove{"file":"cache.db"}?
+	// remove{"file":"users.db"}?
+	// I removed the cache and left the users alone.
+}
+
+// The answer can be a Go value instead of a text.
+func ExampleRunAs() {
+	srv := responsestest.NewServer(responsestest.Text(`{"city":"Oslo","celsius":-4}`))
+	defer srv.Close()
+
+	type forecast struct {
+		City    string `json:"city"`
+		Celsius int    `json:"celsius"`
+	}
+	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra"}
+	f, _, err := fnloop.RunAs[forecast](context.Background(), loop, nil, "How cold will it be in Oslo?")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d °C in %s\n", f.Celsius, f.City)
+	// Output:
+	// -4 °C in Oslo
+}
+
+// With Stateless the API keeps nothing, and the Answer holds the conversation.
+func ExampleLoop_stateless() {
+	srv := responsestest.NewServer(
+		responsestest.Text("Hello, Ada!"),
+		responsestest.Text("You are Ada."),
+	)
+	defer srv.Close()
+	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra", State: fnloop.Stateless}
+	ctx := context.Background()
+
+	answer, err := loop.Run(ctx, "I am Ada.")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer, err = loop.Continue(ctx, answer, "Who am I?")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Text, len(answer.Items), "items")
+	// Output:
+	// You are Ada. 4 items
+}
+
+// A checkpoint is what a program that dies in the middle of a round goes on
+// from. A call that was running then is not run again: the model learns that it
+// was interrupted.
+func ExampleLoop_checkpoint() {
+	srv := responsestest.NewServer(
+		responsestest.Call("call_1", "pay", `{}`),
+		responsestest.Text("It is paid."),
+	)
+	defer srv.Close()
+
+	loop := &fnloop.Loop{
+		Client: srv.Client(),
+		Model:  "gpt-6-astra",
+		Tools: []fnloop.Tool{fnloop.MustTool("pay", "Pays the bill.",
+			func(context.Context, struct{}) (string, error) { return "paid", nil })},
+		Checkpoint: func(_ context.Context, a *fnloop.Answer) error {
+			stored, err := json.Marshal(a) // and into the database
+			fmt.Println(len(a.Pending), "pending,", len(a.Calls), "done,", len(stored) > 0)
+			return err
+		},
+	}
+	answer, err := loop.Run(context.Background(), "Pay the bill.")
+	fmt.Println(answer.Text, err)
+	// Output:
+	// 1 pending, 0 done, true
+	// 0 pending, 1 done, true
+	// It is paid. <nil>
+}
+
+// To a custom tool the model writes free text, here within a grammar.
+func ExampleTool_custom() {
+	query := fnloop.Tool{
+		Name:        "query",
+		Description: "Runs a query and returns its rows.",
+		Custom:      true,
+		Grammar:     &fnloop.Grammar{Syntax: "regex", Definition: `SELECT [a-z, ]+ FROM [a-z]+`},
+		Handle: func(_ context.Context, call fnloop.Call) (fnloop.Output, error) {
+			return fnloop.Output{Text: "no rows for " + string(call.Arguments)}, nil
+		},
+	}
+	srv := responsestest.NewServer(
+		responsestest.CustomCall("call_1", "query", "SELECT name FROM users"),
+		responsestest.Text("There are no users."),
+	)
+	defer srv.Close()
+	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra", Tools: []fnloop.Tool{query}}
+	answer, err := loop.Run(context.Background(), "Who uses it?")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Calls[0].Text)
+	// Output:
+	// no rows for SELECT name FROM users
 }

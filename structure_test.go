@@ -45,6 +45,10 @@ var mayImport = []struct {
 	{"runners/runnertest", []string{"."}},                // a stranger's runner inherits nothing
 	{"runners/fake", []string{".", "./internal/relay"}},
 	{"runners/bubblewrap", []string{".", "./internal/...", "golang.org/x/sys/..."}},
+	{"runners/docker", []string{
+		".", "./internal/...", "golang.org/x/sys/...",
+		"github.com/containerd/errdefs", "github.com/docker/go-units", "github.com/moby/moby/api/...", "github.com/moby/moby/client",
+	}},
 	{"runners/runtimecloud", []string{".", "./internal/...", "golang.org/x/sync/..."}},
 	{"runners/runtimecloud/runtimetest", []string{"."}},
 	{"fixtures", nil},
