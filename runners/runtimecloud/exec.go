@@ -21,9 +21,10 @@ const (
 	followFor = 15 * time.Second
 	// drainFor is how long the end of a stream is waited for after the program's.
 	drainFor = 50 * time.Millisecond
-	// maxIdle is how many streams in a row may end without having brought
-	// anything.
-	maxIdle = 4
+	// maxIdle is how many streams in a row may break at once, within idleTime and
+	// without having brought anything. Others are bounded by execGrace alone.
+	maxIdle  = 4
+	idleTime = 10 * time.Second
 	// maxStream is how much a program may print before it is ended. It bounds
 	// what a program that prints without end costs in traffic.
 	maxStream = 64 << 20
@@ -71,21 +72,17 @@ func (c *client) exec(ctx context.Context, x *execution, key string, cmd *comman
 		key: key, accept: "application/x-ndjson", body: body,
 	}
 	var last error
-	for idle := 0; idle <= maxIdle; {
+	for idle, failed := 0, 0; idle <= maxIdle && time.Now().Before(hard); {
 		if x.process != "" {
 			call = &request{
 				op: "exec", sandbox: x.sandbox, method: http.MethodGet, accept: "application/x-ndjson",
 				path: sandboxPath(x.sandbox, "/processes/"+url.PathEscape(x.process)+"/output?cursor="+strconv.FormatInt(x.cursor, 10)+"&follow=true"),
 			}
 		}
-		patience := max(time.Until(soft), followFor)
-		left := time.Until(hard)
-		if left <= 0 {
-			break
-		}
-		call.budget, call.answer = left, min(patience, left)
-		before, started := x.cursor, x.process != ""
-		opened, err := c.follow(ctx, x, call, min(patience, left))
+		call.budget = time.Until(hard)
+		call.answer = min(max(time.Until(soft), followFor), call.budget)
+		began, cursor, process := time.Now(), x.cursor, x.process
+		opened, err := c.follow(ctx, x, call, call.answer)
 		if err == nil || err == errFlood {
 			return err
 		}
@@ -99,20 +96,26 @@ func (c *client) exec(ctx context.Context, x *execution, key string, cmd *comman
 			return e
 		}
 		last = e // the command goes on, or its answer is there to be had again
-		if x.cursor > before || !started && x.process != "" {
-			idle = 0
+		if x.cursor > cursor || x.process != process {
+			idle, failed = 0, 0
 			continue
 		}
-		idle++
-		if !sleep(ctx, nil, jitter(backoff(250*time.Millisecond, idle-1, 4*time.Second), 0.5)) {
+		failed++
+		if e.Status == 0 && err != errContinue && time.Since(began) < idleTime {
+			idle++
+		}
+		if !sleep(ctx, nil, jitter(backoff(250*time.Millisecond, failed-1, 4*time.Second), 0.5)) {
 			return c.describe(ctx, call, nil)
 		}
 	}
 	return &Error{Op: "exec", Code: codeStream, Message: "the end of the program was never told", Sandbox: x.sandbox, Err: last, retryAfter: -1}
 }
 
-// errResume ends a stream that is to be taken up at the cursor.
-var errResume = errors.New("the stream ended before the program")
+// What ends a stream that is to be taken up at the cursor.
+var (
+	errBroken   = errors.New("the stream ended before the program")
+	errContinue = errors.New("the stream goes on in another")
+)
 
 // follow opens one stream and reads it. The error is nil when the command
 // ended.
@@ -130,9 +133,9 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 		if err != nil {
 			err = s.cause(err)
 			if err == io.EOF {
-				return true, errResume
+				return true, errBroken
 			}
-			return true, fmt.Errorf("%w: %w", errResume, err)
+			return true, fmt.Errorf("%w: %w", errBroken, err)
 		}
 		if x.cursor > maxStream {
 			return true, errFlood
@@ -160,13 +163,13 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 			if x.process == "" {
 				x.process = ev.ProcessID
 			}
-			return true, errResume
+			return true, errContinue
 		case "exit":
 			x.exit = &ev
 			// A body that is read to its end, which is next, leaves the connection
 			// to the requests to come.
 			s.timer.Reset(drainFor)
-			io.Copy(io.Discard, io.LimitReader(s.resp.Body, 64<<10)) //nolint:errcheck // or it does not
+			io.Copy(io.Discard, io.LimitReader(s.resp.Body, 64<<10))
 			return true, nil
 		default:
 			if ev.Error != nil {

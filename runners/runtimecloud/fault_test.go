@@ -27,7 +27,7 @@ func TestFaults(t *testing.T) {
 		}
 		return list
 	}
-	html := "<html><body>" + strings.Repeat("bad gateway ", 100) + secretKey + "</body></html>"
+	html := "<html><body>" + secretKey + strings.Repeat(" bad gateway", 100) + "</body></html>"
 	for _, c := range []struct {
 		name   string
 		step   runtimetest.Step
@@ -312,6 +312,8 @@ func TestCancel(t *testing.T) {
 					b.Delay, b.StartDelay, b.Hasty = 10*time.Millisecond, time.Second, true
 					p := fnloop.Program{}
 					switch step {
+					case runtimetest.StepCreate:
+						b.Hasty = false // so that the answer comes a second after the caller has gone
 					case runtimetest.StepUpload, runtimetest.StepChunk, runtimetest.StepCommit:
 						p.Source = strings.Repeat("#", 3<<20)
 					case runtimetest.StepNetwork:
@@ -340,6 +342,9 @@ func TestCancel(t *testing.T) {
 					}
 					if err := b.runner.Close(); err != nil {
 						t.Errorf("Close() = %v", err)
+					}
+					if n := len(b.Requests(runtimetest.StepList)); n > 0 && how.name == "" {
+						t.Error("the answer to the create was not waited for")
 					}
 					if n := runs(); n > 2 {
 						t.Errorf("%d commands ran", n)
@@ -525,6 +530,33 @@ func TestSilence(t *testing.T) {
 			t.Errorf("the program ran %d times", runs())
 		}
 	})
+}
+
+// A program may say nothing for longer than any stream lives, and the service
+// may be away for a while.
+func TestSilentProgram(t *testing.T) {
+	for _, fault := range []runtimetest.Fault{
+		{Stream: runtimetest.StreamContinue},
+		{Stream: runtimetest.StreamError},
+		{Status: 503, Code: "api_unavailable"},
+	} {
+		t.Run(string(fault.Stream)+fault.Code, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bench) {
+				b.Exec = func(context.Context, *runtimetest.Command) runtimetest.Exit {
+					time.Sleep(20 * time.Minute)
+					return runtimetest.Exit{Code: 4}
+				}
+				b.Fail(runtimetest.StepExec, runtimetest.Fault{Stream: runtimetest.StreamContinue, Events: 1})
+				for range 40 {
+					b.Fail(runtimetest.StepOutput, fault)
+				}
+				res := b.run(t, fnloop.Program{Limits: fnloop.Limits{Time: time.Hour}})
+				if res.ExitCode == nil || *res.ExitCode != 4 || b.Unused() > 0 {
+					t.Errorf("Run() = %+v, %d faults not met", res, b.Unused())
+				}
+			})
+		})
+	}
 }
 
 // What the stream lost is not passed over in silence.

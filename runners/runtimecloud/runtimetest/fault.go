@@ -122,7 +122,7 @@ func (c *call) spoil() bool {
 		}
 		h.Set("Content-Length", strconv.Itoa(len(f.Body)))
 		c.out.WriteHeader(f.Status)
-		c.out.Write([]byte(f.Body))
+		c.print([]byte(f.Body))
 	default:
 		return false
 	}
@@ -136,13 +136,13 @@ func (c *call) late(body []byte) {
 	h.Set("runtime-late-answer", "true")
 	c.out.WriteHeader(http.StatusOK)
 	for range 3 {
-		c.out.Write([]byte(" "))
+		c.print([]byte(" "))
 		c.flush()
 		if !pause(c.Context(), 10*time.Millisecond) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	c.out.Write(body)
+	c.print(body)
 }
 
 // half sends the beginning of an answer and breaks the connection.
@@ -152,7 +152,7 @@ func (c *call) half(v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(b)))
 	c.out.WriteHeader(http.StatusOK)
-	c.out.Write(b[:len(b)/2])
+	c.print(b[:len(b)/2])
 	c.flush()
 	if c.fault.Freeze {
 		<-c.Context().Done()

@@ -35,7 +35,6 @@ type sandbox struct {
 	maxCost    int64
 	net        network
 	netVersion int
-	body       map[string]any // further fields of the answer
 
 	created, ready, active time.Time
 	ends                   time.Time // zero: never

@@ -420,15 +420,13 @@ func (c *call) write(status int, v any) {
 	b := encode(v)
 	h.Set("Content-Length", strconv.Itoa(len(b)))
 	c.out.WriteHeader(status)
-	c.out.Write(b)
+	c.print(b)
 }
 
 // send sends a success.
 func (c *call) send(a *answer, s *Server) {
 	h := c.out.Header()
-	for name, values := range a.header {
-		h[name] = values
-	}
+	maps.Copy(h, a.header)
 	switch {
 	case a.process != nil:
 		c.stream(a, s)
@@ -441,11 +439,16 @@ func (c *call) send(a *answer, s *Server) {
 			h.Set("Content-Type", "application/octet-stream")
 			h.Set("Content-Length", strconv.Itoa(len(b)))
 			c.out.WriteHeader(a.status)
-			c.out.Write(b)
+			c.print(b)
 			return
 		}
 		c.write(a.status, a.body)
 	}
+}
+
+// print sends a part of the body.
+func (c *call) print(b []byte) {
+	c.out.Write(b) //nolint:errcheck // the client may be gone at any moment, which is its business
 }
 
 func (c *call) flush() {
