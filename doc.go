@@ -53,6 +53,21 @@
 // times, is the request, and only when the network failed or the API said that
 // trying again may help.
 //
+// # Watching a run
+//
+// [Loop.Events] is Run and Continue told while it happens: text as it is
+// written, calls as they start and finish, what programs print. It is the same
+// loop, and its last event, [Done], has the Answer. [WriteSSE] sends the events
+// to a browser. Nothing is run before the stream of a response has ended with
+// the response; one that breaks off is a [*StreamError].
+//
+// # Approval
+//
+// A tool can ask for approval of a call, with [Tool.NeedsApproval]. The other
+// calls of the round run, and the run stops with [ErrApproval]. Decide with
+// [Answer.Approve] and [Answer.Reject], now or after a restart, and go on with
+// Continue. A call that nobody decided on is not run.
+//
 // # Three clocks
 //
 // A program's own limit, [Limits].Time, kills the program, and its result says
@@ -68,7 +83,12 @@
 // used. It can be stored as JSON, and Continue goes on from it with one request
 // that the API accepts: the outputs that were not yet sent, a short and true
 // word for each call that was not run, then the new prompt. No call that
-// finished is run again.
+// finished is run again. [Loop.Checkpoint] stores it in the middle of a round
+// too, for a process that dies there.
+//
+// Where the conversation itself is kept, [Loop.State] says: with the API, from
+// response to response or in a conversation object, or in the Answer alone.
+// [RunAs] asks for the answer as a Go value.
 //
 // # Errors
 //
@@ -82,25 +102,30 @@
 //
 //   - nil: the model answered (answered).
 //   - [ErrMaxTurns]: the turn limit was reached (max_turns).
+//   - [ErrApproval]: calls wait for a decision; they are Pending (approval).
 //   - [ErrRefused]: the model refused; its words are the Answer's Text (refused).
 //   - [ErrTruncated], [ErrFiltered] and any other [ErrIncomplete]: the response
 //     was cut short; what there is of it is Partial (truncated, filtered,
 //     incomplete).
 //   - [ErrEmpty]: the response was completed without any text (empty).
+//   - [ErrMismatch]: the answer does not fit the type given to RunAs (mismatch).
 //   - [ErrBadCalls]: for several rounds nothing but calls that could not be made
 //     (bad_calls).
 //   - [ErrRepeating]: the same calls with the same outputs, over and over;
 //     only with [Loop.MaxRepeats] (repeating).
 //   - [*ToolError]: a tool stopped the run with Abort (aborted). An error of
-//     [Loop.BeforeRequest] ends it too.
+//     [Loop.BeforeRequest] or [Loop.Checkpoint] stops it too.
 //   - [*RequestError]: no response came: the network, or an error of the API with
 //     its status, code and message (request).
 //   - [*ResponseError]: the response itself says that it failed (failed).
+//   - [*StreamError]: its events broke off or fell silent (stream).
 //   - [*ProtocolError]: what came is no usable response (protocol).
 //   - [*UnsupportedItemError]: the model asks for what a Loop cannot give, such
 //     as a computer_call (unsupported).
 //   - [context.Canceled], [context.DeadlineExceeded] and the context's cause: the
 //     caller ended the run (cancelled, deadline).
+//   - [ErrBusy]: another run of the process is at the same conversation object,
+//     and nothing was sent (busy).
 //   - [*ConfigError]: the Loop, a tool, the prompt or the Answer to continue from
 //     is wrong, and nothing was sent (invalid).
 //
