@@ -39,9 +39,11 @@ vet: ## go vet
 lint: staticcheck golangci ## staticcheck, and golangci-lint where it is installed
 
 # The linters run at their pinned versions, or say that they did not run.
+# Tests hold types that are wrong on purpose, and crash on purpose; what is wrong
+# with them otherwise golangci-lint finds, which can be told so.
 staticcheck:
 	@if $(TOOL) -n staticcheck >/dev/null 2>&1 && $(TOOL) staticcheck -version >/dev/null 2>&1; \
-	then echo "staticcheck ./..."; $(TOOL) staticcheck ./...; \
+	then echo "staticcheck ./..."; $(TOOL) staticcheck -tests=false ./...; \
 	else echo "SKIPPED staticcheck: its modules cannot be fetched"; fi
 
 golangci:
