@@ -466,3 +466,33 @@ func TestWriteSSEBrowserGone(t *testing.T) {
 		require.ErrorIs(t, err, errBoom, "and nothing is left running")
 	})
 }
+
+// A reader that lags holds the run up, but not the programs.
+func TestSlowReader(t *testing.T) {
+	loop, _ := play(t, rt.Call("call_1", "run_python", `{"code":"print(1)"}`), rt.Text("done"))
+	code := 0
+	printed := strings.Repeat("€", 20_000)
+	loop.Tools = []fnloop.Tool{fnloop.PythonTool(&fake.Runner{
+		Delay:   time.Second,
+		Results: []fnloop.Result{{ExitCode: &code, Stdout: printed, End: fnloop.EndExit}},
+	}, fnloop.Limits{})}
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var finished fnloop.CallFinished
+		events := 0
+		for e, err := range loop.Events(t.Context(), nil, "hi") {
+			require.NoError(t, err)
+			events++
+			time.Sleep(time.Minute)
+			switch e := e.(type) {
+			case fnloop.CallFinished:
+				finished = e
+			case fnloop.CallOutput:
+				assert.NotContains(t, e.Text, "\ufffd")
+			}
+		}
+		assert.LessOrEqual(t, finished.Duration, 1200*time.Millisecond, "the program did not wait")
+		assert.Contains(t, finished.Text, printed, "its result is whole")
+		assert.GreaterOrEqual(t, time.Since(start), time.Duration(events)*time.Minute, "the run did")
+	})
+}
