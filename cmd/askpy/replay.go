@@ -47,7 +47,7 @@ func openReplay(name string, scrub scrubber, p *progress) (*replay, error) {
 }
 
 func newReplay(name, data string, scrub scrubber, p *progress) (*replay, error) {
-	c, err := cassette.LoadWithFS(name, text(data))
+	c, err := cassette.LoadWithFS(name, inMemory(data))
 	switch {
 	case strings.TrimSpace(data) == "":
 		return nil, errors.New("the file is empty")
@@ -59,12 +59,12 @@ func newReplay(name, data string, scrub scrubber, p *progress) (*replay, error) 
 	return &replay{name: name, scrub: scrub, progress: p, cassette: c}, nil
 }
 
-// text makes go-vcr read from memory.
-type text string
+// inMemory makes go-vcr read from memory.
+type inMemory string
 
-func (t text) ReadFile(string) ([]byte, error) { return []byte(t), nil }
-func (t text) WriteFile(string, []byte) error  { return errors.ErrUnsupported }
-func (t text) IsFileExists(string) bool        { return true }
+func (m inMemory) ReadFile(string) ([]byte, error) { return []byte(m), nil }
+func (m inMemory) WriteFile(string, []byte) error  { return errors.ErrUnsupported }
+func (m inMemory) IsFileExists(string) bool        { return true }
 
 func (r *replay) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	main "github.com/fnloop/fnloop/cmd/askpy"
+	"github.com/fnloop/fnloop/responsestest"
 )
 
 func noEnv(string) string { return "" }
@@ -71,6 +73,48 @@ func TestInterruptedPrompt(t *testing.T) {
 	}
 	w.Close() // which ends the read
 	r.Close()
+}
+
+// The first signal ends the run; the second ends the program, wherever it is
+// stuck: here it writes to a pipe that nobody reads.
+func TestSecondSignal(t *testing.T) {
+	server := responsestest.NewServer(responsestest.Text(strings.Repeat("x", 1<<20)))
+	defer server.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "--quiet", "--runner", "fake", "hi")
+	cmd.Args[0] = "askpy"
+	cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+server.Key, "OPENAI_BASE_URL="+server.URL)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil { // it has begun to write
+		t.Error(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for range 100 { // whether the first has been taken cannot be seen from here
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended as if nothing had happened")
+		}
+	case <-time.After(10 * time.Second):
+		cmd.Process.Kill()
+		t.Error("it did not end")
+		<-ended
+	}
 }
 
 // A prompt that cannot be read is no usage error; one that cannot be sent is.
