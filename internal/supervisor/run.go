@@ -23,7 +23,8 @@ const (
 	// drainGrace is how long after a program's end its last output may take.
 	drainGrace = time.Second
 	// killGrace is how long after a kill the sandbox's streams may take to end.
-	killGrace = 500 * time.Millisecond
+	// Where they do not, it is not known whether it was killed at all.
+	killGrace = 1500 * time.Millisecond
 	// relayGrace is how long after the end a live writer may take for the rest.
 	relayGrace = 100 * time.Millisecond
 )
@@ -34,12 +35,12 @@ type Sandbox interface {
 	// Write and Read are the supervisor's standard input and output. Both
 	// return once Kill was called and the sandbox is gone.
 	io.ReadWriter
-	// Kill ends every process in the sandbox. It does not wait, and may be
-	// called at any time and more than once.
+	// Kill ends every process in the sandbox, and with them what Read reads
+	// from. It does not wait, and may be called at any time and more than once.
 	Kill()
 	// OOMKills is how many processes of the sandbox the kernel has killed for
 	// want of memory since it was made, if that is known from outside. It is
-	// asked after the end.
+	// asked after the end, where the supervisor could not tell.
 	OOMKills() (n int64, known bool)
 }
 
@@ -95,18 +96,9 @@ func (c *Conn) Run(ctx context.Context, p fnloop.Program, limits fnloop.Limits, 
 	if p.Stderr != nil {
 		r.live[1] = relay.New(p.Stderr)
 	}
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		r.send(p, limits, rlimits)
-	}()
+	go r.send(p, limits, rlimits)
 	go r.receive()
 	r.wait(ctx, limits.Time)
-
-	// What still runs is of no use to anyone, and both goroutines end with it.
-	if r.cause.Load() != int32(byExit) {
-		c.sandbox.Kill()
-	}
 	r.endRelays()
 	return r.result(ctx, limits)
 }
@@ -205,10 +197,7 @@ func (r *run) receive() {
 			close(r.exited)
 		case kindDone:
 			if n, ok := number(values(payload), "oom"); ok {
-				r.oom = fnloop.No
-				if n > 0 {
-					r.oom = fnloop.Yes
-				}
+				r.oom = evidence(n)
 			}
 			close(r.done)
 			return
@@ -294,13 +283,13 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 	if began {
 		res.Duration = time.Since(r.begin)
 	}
+	gone := isClosed(r.closed)
 	if isClosed(r.done) {
 		res.OOM = r.oom
 	}
-	if n, known := r.sandbox.OOMKills(); known {
-		res.OOM = fnloop.No
-		if n > 0 {
-			res.OOM = fnloop.Yes
+	if res.OOM == fnloop.Unknown {
+		if n, known := r.sandbox.OOMKills(); known {
+			res.OOM = evidence(n)
 		}
 	}
 	var err error
@@ -309,8 +298,12 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 		<-r.exited // closed just after the cause was set
 		r.exit(&res)
 	case byTimeout:
-		res.End, res.TimedOut = fnloop.EndTimeout, true
 		res.Duration = limits.Time
+		if gone {
+			res.End, res.TimedOut = fnloop.EndTimeout, true
+		} else {
+			res.End = fnloop.EndLost
+		}
 	case byCancel:
 		res.End = fnloop.EndCancelled
 		err = ctx.Err()
@@ -324,7 +317,7 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 		switch {
 		case began && res.OOM == fnloop.Yes:
 			res.End = fnloop.EndMemory
-		case !began && isClosed(r.closed):
+		case !began && gone:
 			err = fmt.Errorf("%w: %w", ErrNotStarted, r.err)
 		case !began:
 			err = fmt.Errorf("%w within %v", ErrNotStarted, startGrace)
@@ -346,6 +339,13 @@ func (r *run) exit(res *fnloop.Result) {
 	}
 	code := int(r.status >> 8 & 0xff)
 	res.End, res.ExitCode = fnloop.EndExit, &code
+}
+
+func evidence(kills int64) fnloop.Evidence {
+	if kills > 0 {
+		return fnloop.Yes
+	}
+	return fnloop.No
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -27,6 +27,18 @@ const Dir = "/run/fnloop"
 // Main is the file that the program becomes.
 const Main = "/tmp/main.py"
 
+// Bootstrap is for sandboxes without files of their own: run by an interpreter
+// with -c, and [Source] as its argument, it writes the supervisor to where the
+// program may write, and becomes the interpreter that imports it from there.
+// The supervisor removes the file before the program starts.
+const Bootstrap = `import os, sys
+d = "/tmp/.fnloop"
+os.mkdir(d, 0o700)
+with open(d + "/sitecustomize.py", "w") as f: f.write(sys.argv[1])
+os.environ["PYTHONPATH"] = d
+os.execv(sys.executable, [sys.executable, "/tmp/main.py"])
+`
+
 // compact drops the comments, which are for whoever reads the file and not for
 // the interpreter that compiles it at every start.
 func compact(source string) string {

@@ -155,7 +155,7 @@ def supervise():
                 raise OSError("prctl(PR_SET_DUMPABLE) failed")
             try:
                 with open("/proc/self/oom_score_adj", "w") as f:
-                    f.write("500")
+                    f.write("1000")
             except OSError:
                 pass
             for name in list(os.environ):

@@ -104,7 +104,7 @@ type puppet struct {
 		io.WriteCloser
 	}
 	once  sync.Once
-	kills int
+	deaf  bool // to the first kill
 	ooms  int64
 	known bool
 }
@@ -121,8 +121,11 @@ func (p *puppet) Read(b []byte) (int, error)  { return p.host.Read(b) }
 func (p *puppet) Write(b []byte) (int, error) { return p.host.Write(b) }
 
 func (p *puppet) Kill() {
+	if p.deaf {
+		p.deaf = false
+		return
+	}
 	p.once.Do(func() {
-		p.kills++
 		p.in.CloseWithError(io.ErrClosedPipe)
 		p.out.Close()
 	})
@@ -219,6 +222,11 @@ func TestEndings(t *testing.T) {
 			"no end of output", "the last frame is waited for with patience but not for ever",
 			func(p *puppet) { p.send('S', ""); p.send('X', "status=0\nus=5\n") },
 			0, fnloop.EndExit, 0, "", drainGrace,
+		},
+		{
+			"deaf", "a sandbox that no kill reaches is lost: nobody knows whether it still runs",
+			func(p *puppet) { p.deaf = true; p.send('S', "") },
+			0, fnloop.EndLost, -1, "", 5*time.Second + killGrace,
 		},
 		{
 			"lost", "a sandbox that goes away is neither an exit nor a signal",

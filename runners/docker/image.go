@@ -1,0 +1,80 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// findImage gives the identifier of the runner's image.
+func (r *Runner) findImage(ctx context.Context, e *engine) (string, error) {
+	name := or(r.Image, DefaultImage)
+	image, err := e.api.ImageInspect(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return "", &Error{Host: e.host, Err: fmt.Errorf("%w: %s", ErrNoImage, name), Advice: "pull it with Runner.Prepare, or docker pull " + name}
+	}
+	if err != nil {
+		return "", e.classify(ctx, err)
+	}
+	return image.ID, nil
+}
+
+// Prepare pulls the image if it is not there, and then runs a first program.
+// It is for the start of a service: no call of [Runner.Run] ever pulls. Calls
+// beside each other pull once.
+func (r *Runner) Prepare(ctx context.Context) error {
+	r.pull.Lock()
+	defer r.pull.Unlock()
+	err := r.Probe(ctx)
+	if !errors.Is(err, ErrNoImage) {
+		return err
+	}
+	if err := r.pullImage(ctx); err != nil {
+		return err
+	}
+	return r.Probe(ctx)
+}
+
+func (r *Runner) pullImage(ctx context.Context) error {
+	cli, host, err := r.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer cli.Close()
+	name := or(r.Image, DefaultImage)
+	limit := or(r.Pull, DefaultPull)
+	pull, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the pull of %s took more than %v", name, limit))
+	defer cancel()
+	fail := func(err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if pull.Err() != nil {
+			err = context.Cause(pull)
+		}
+		return &Error{Host: host, Err: fmt.Errorf("%w: %s: %w", ErrNoImage, name, err), Advice: "is its name right, and can the engine reach the registry?"}
+	}
+	stream, err := cli.ImagePull(pull, name, client.ImagePullOptions{})
+	if err != nil {
+		return fail(err)
+	}
+	for message, err := range stream.JSONMessages(pull) {
+		if err == nil && message.Error != nil {
+			err = message.Error // within an answer that began well
+		}
+		if err != nil {
+			return fail(err)
+		}
+		if r.Progress != nil {
+			p := Progress{Image: name, Layer: message.ID, Status: message.Status}
+			if message.Progress != nil {
+				p.Current, p.Total = message.Progress.Current, message.Progress.Total
+			}
+			r.Progress(p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,13 @@
+//go:build unix
+
+package docker
+
+import (
+	"os"
+	"syscall"
+)
+
+// lock locks f if nobody else has.
+func lock(f *os.File) bool {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
