@@ -136,7 +136,7 @@ func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*rep
 func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
 	var answer *http.Response
 	var body []byte
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer)}
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), option.WithMiddleware(capBody)}
 	_, sdk := r.loop.Client.(*responses.ResponseService)
 	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
 		opts = append(opts, option.WithResponseBodyInto(&body))
@@ -158,6 +158,37 @@ func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*re
 		return nil, &failure{err: err}
 	}
 	return got, nil
+}
+
+// maxResponse bounds what is read of one response, in bytes. The largest that
+// OpenAI's service gives are images of a few dozen MiB.
+const maxResponse = 128 << 20
+
+var errTooLarge = fmt.Errorf("the response is larger than %d MiB", maxResponse>>20)
+
+// capBody keeps a broken server from filling the memory.
+func capBody(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	res, err := next(req)
+	if res != nil && res.Body != nil {
+		res.Body = &cappedBody{res.Body, maxResponse}
+	}
+	return res, err
+}
+
+type cappedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *cappedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
 }
 
 // permanent are the codes of status 429 that waiting does not cure.

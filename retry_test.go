@@ -292,3 +292,31 @@ type responder func() (*responses.Response, error)
 func (f responder) New(context.Context, responses.ResponseNewParams, ...option.RequestOption) (*responses.Response, error) {
 	return f()
 }
+
+type endless struct{ n int64 }
+
+func (e *endless) Read(p []byte) (int, error) {
+	e.n += int64(len(p))
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func (*endless) Close() error { return nil }
+
+func TestEndlessBodies(t *testing.T) {
+	for _, contentType := range []string{"application/json", "text/html", "text/event-stream"} {
+		for _, status := range []int{200, 400} {
+			body := new(endless)
+			loop := &fnloop.Loop{Model: "m", Attempts: 1, Client: client(roundTrip(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: body, Request: req}, nil
+			}))}
+			_, err := loop.Run(t.Context(), "hi")
+			require.ErrorContains(t, err, "larger than")
+			_, _, err = watch(t, loop.Events(t.Context(), nil, "hi"))
+			require.Error(t, err)
+			assert.Less(t, body.n, int64(600<<20), "a server cannot fill the memory")
+		}
+	}
+}

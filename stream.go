@@ -89,7 +89,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	defer idle.Stop()
 
 	var answer *http.Response
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer)}
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), option.WithMiddleware(capBody)}
 	var events feed
 	switch client := r.loop.Client.(type) {
 	case *responses.ResponseService:
@@ -147,7 +147,7 @@ func (r *run) streamFailure(ctx context.Context, err error, answer *http.Respons
 		e.Events = a.events
 		// What the reader has seen cannot be taken back, and what is no
 		// stream of events at all will not become one.
-		f.retry = a.events > 0 && !a.seen && err != ErrIdleStream && !errors.Is(err, bufio.ErrTooLong)
+		f.retry = a.events > 0 && !a.seen && err != ErrIdleStream && !errors.Is(err, bufio.ErrTooLong) && !errors.Is(err, errTooLarge)
 	}
 	if err == nil {
 		e.Err = ErrIncompleteStream
