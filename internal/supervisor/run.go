@@ -22,9 +22,9 @@ const (
 	startGrace = 10 * time.Second
 	// drainGrace is how long after a program's end its last output may take.
 	drainGrace = time.Second
-	// killGrace is how long after a kill the sandbox's streams may take to end.
-	// Where they do not, it is not known whether it was killed at all.
-	killGrace = 1500 * time.Millisecond
+	// killGrace is how long after a kill the sandbox's streams may take to end
+	// before the call returns without.
+	killGrace = time.Second
 	// relayGrace is how long after the end a live writer may take for the rest.
 	relayGrace = 100 * time.Millisecond
 )
@@ -38,6 +38,9 @@ type Sandbox interface {
 	// Kill ends every process in the sandbox, and with them what Read reads
 	// from. It does not wait, and may be called at any time and more than once.
 	Kill()
+	// Killed reports whether Kill can be said to have reached the sandbox. It is
+	// asked where Read has not ended in good time after it.
+	Killed() bool
 	// OOMKills is how many processes of the sandbox the kernel has killed for
 	// want of memory since it was made, if that is known from outside. It is
 	// asked after the end, where the supervisor could not tell.
@@ -299,7 +302,7 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 		r.exit(&res)
 	case byTimeout:
 		res.Duration = limits.Time
-		if gone {
+		if gone || r.sandbox.Killed() {
 			res.End, res.TimedOut = fnloop.EndTimeout, true
 		} else {
 			res.End = fnloop.EndLost

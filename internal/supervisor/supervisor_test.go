@@ -103,10 +103,11 @@ type puppet struct {
 		io.Reader
 		io.WriteCloser
 	}
-	once  sync.Once
-	deaf  bool // to the first kill
-	ooms  int64
-	known bool
+	once   sync.Once
+	deaf   bool // to the first kill
+	killed bool // or says it is not
+	ooms   int64
+	known  bool
 }
 
 func newPuppet() *puppet {
@@ -130,6 +131,8 @@ func (p *puppet) Kill() {
 		p.out.Close()
 	})
 }
+
+func (p *puppet) Killed() bool { return p.killed }
 
 func (p *puppet) OOMKills() (int64, bool) { return p.ooms, p.known }
 
@@ -227,6 +230,11 @@ func TestEndings(t *testing.T) {
 			"deaf", "a sandbox that no kill reaches is lost: nobody knows whether it still runs",
 			func(p *puppet) { p.deaf = true; p.send('S', "") },
 			0, fnloop.EndLost, -1, "", 5*time.Second + killGrace,
+		},
+		{
+			"slow to die", "a sandbox that dies slowly of a kill has timed out",
+			func(p *puppet) { p.deaf, p.killed = true, true; p.send('S', "") },
+			0, fnloop.EndTimeout, -1, "", 5*time.Second + killGrace,
 		},
 		{
 			"lost", "a sandbox that goes away is neither an exit nor a signal",

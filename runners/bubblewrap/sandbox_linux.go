@@ -245,6 +245,9 @@ func (s *sandbox) Kill() {
 	}
 }
 
+// Killed implements [supervisor.Sandbox]: nothing can hold up the kernel.
+func (s *sandbox) Killed() bool { return true }
+
 // killUnknown ends a bwrap that never told of a process inside. Killing bwrap
 // alone is not enough: a process that it just made is not bound to it yet, and
 // would wait for it for ever.

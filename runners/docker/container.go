@@ -263,6 +263,15 @@ func (c *sandbox) Kill() {
 	})
 }
 
+// Killed implements [supervisor.Sandbox]. An engine that answers has the order
+// to kill, and may need a while for a container that is full of processes.
+func (c *sandbox) Killed() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+	defer cancel()
+	_, err := c.e.api.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{})
+	return err == nil || errdefs.IsNotFound(err)
+}
+
 // OOMKills implements [supervisor.Sandbox] from what the engine remembers of
 // the container's first process and its children.
 func (c *sandbox) OOMKills() (int64, bool) {
