@@ -1,6 +1,7 @@
 package runtimecloud
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -55,7 +57,8 @@ type execution struct {
 	process string    // its ID, once the command started
 	started time.Time // when that was known
 	cursor  int64     // bytes of both streams that have come
-	missing bool      // bytes were lost on the way
+	missing bool      // bytes were lost on the way, or may have been
+	vague   bool      // the cursor was counted in text that stands in for bytes
 	exit    *event    // how it ended
 }
 
@@ -128,6 +131,7 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 	s.timer.Reset(patience)
 	d := newDecoder(s.resp.Body)
 	resumed := x.cursor
+	x.missing = x.missing || x.vague
 	for {
 		ev, err := d.next()
 		if err != nil {
@@ -158,7 +162,7 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 			}
 		case "continue":
 			if ev.Cursor != nil {
-				x.cursor = max(0, *ev.Cursor) // it knows best
+				x.cursor, x.vague = max(0, *ev.Cursor), false // it knows best
 			}
 			if x.process == "" {
 				x.process = ev.ProcessID
@@ -186,7 +190,9 @@ func (c *client) follow(ctx context.Context, x *execution, call *request, patien
 //
 // Offsets count what the program printed. Where the text stands in for bytes
 // that are not UTF-8 its length is another, so the next offset is believed over
-// a sum, and only what was there before the stream was resumed is left out.
+// a sum, and only what was there before the stream was resumed is left out. Where
+// there is no next offset, because the stream breaks there, it is not known
+// whether the next one begins too far on.
 func (x *execution) take(w io.Writer, ev *event, resumed int64) {
 	b := ev.output()
 	offset := x.cursor
@@ -201,5 +207,6 @@ func (x *execution) take(w io.Writer, ev *event, resumed int64) {
 		x.missing = true
 	}
 	x.cursor = max(end, resumed)
+	x.vague = ev.Base64 == nil && bytes.ContainsRune(b, utf8.RuneError)
 	w.Write(b) //nolint:errcheck // a Capture and a relay take everything
 }

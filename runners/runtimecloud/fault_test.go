@@ -580,6 +580,35 @@ func TestLostBytes(t *testing.T) {
 	}
 }
 
+// Where a stream breaks behind text that stands in for bytes, it is not known
+// where it is to be taken up.
+func TestResumeLossy(t *testing.T) {
+	for _, c := range []struct {
+		out   string
+		fault runtimetest.StreamFault
+		vague bool
+	}{
+		{"a\xff", runtimetest.StreamCut, true},
+		{"a\xff", runtimetest.StreamContinue, false}, // it gives the cursor
+		{"a€", runtimetest.StreamCut, false},
+	} {
+		bubble(t, func(t *testing.T, b *bench) {
+			b.Lossy = true
+			b.Exec = func(_ context.Context, cmd *runtimetest.Command) runtimetest.Exit {
+				fmt.Fprint(cmd.Stdout, c.out)
+				time.Sleep(time.Second)
+				fmt.Fprint(cmd.Stdout, "more")
+				return runtimetest.Exit{}
+			}
+			b.Fail(runtimetest.StepExec, runtimetest.Fault{Stream: c.fault, Events: 2})
+			res := b.run(t, fnloop.Program{})
+			if res.StdoutTruncated != c.vague || !c.vague && res.Stdout != strings.ToValidUTF8(c.out, "\ufffd")+"more" {
+				t.Errorf("%q, %s: Run() = %+v", c.out, c.fault, res)
+			}
+		})
+	}
+}
+
 // A stream that breaks all the time loses and repeats nothing.
 func TestResume(t *testing.T) {
 	for _, fault := range []runtimetest.StreamFault{runtimetest.StreamCut, runtimetest.StreamHalf, runtimetest.StreamContinue, runtimetest.StreamGarbage} {

@@ -147,9 +147,12 @@ func (c *call) late(body []byte) {
 
 // half sends the beginning of an answer and breaks the connection.
 func (c *call) half(v any) {
-	b := encode(v)
 	h := c.out.Header()
-	h.Set("Content-Type", "application/json")
+	b, isFile := v.([]byte)
+	if !isFile {
+		b = encode(v)
+		h.Set("Content-Type", "application/json")
+	}
 	h.Set("Content-Length", strconv.Itoa(len(b)))
 	c.out.WriteHeader(http.StatusOK)
 	c.print(b[:len(b)/2])

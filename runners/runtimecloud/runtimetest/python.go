@@ -32,13 +32,15 @@ func runPython(ctx context.Context, runner fnloop.Runner, cmd *Command) Exit {
 	}
 	stdout.finish(res.Stdout, res.StdoutBytes)
 	stderr.finish(res.Stderr, res.StderrBytes)
-	exit := Exit{TimedOut: res.TimedOut, Duration: res.Duration, OOM: res.OOM == fnloop.Yes}
+	// A sandbox that did not come back from being killed was killed all the same.
+	late := res.End == fnloop.EndLost && res.Duration >= cmd.Timeout
+	exit := Exit{TimedOut: res.TimedOut || late, Duration: res.Duration, OOM: res.OOM == fnloop.Yes}
 	switch {
 	case res.ExitCode != nil:
 		exit.Code = *res.ExitCode
 	case res.End == fnloop.EndSignal:
 		exit.Signal = signalNumbers[res.Signal]
-	case !res.TimedOut:
+	case !exit.TimedOut:
 		exit.Signal = 9
 	}
 	return exit
