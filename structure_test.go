@@ -41,8 +41,8 @@ var mayImport = []struct {
 	{".", slices.Concat(openai, []string{"./internal/strict", "golang.org/x/sync/..."})},
 	{"internal/strict", []string{"github.com/invopop/jsonschema"}},
 	{"internal/...", []string{".", "./internal/...", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
-	{"responsestest", slices.Concat(openai, []string{})}, // not the root, whose tests use it
-	{"runners/runnertest", []string{"."}},                // a stranger's runner inherits nothing
+	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
+	{"runners/runnertest", []string{"."}},                                            // a stranger's runner inherits nothing
 	{"runners/fake", []string{".", "./internal/relay"}},
 	{"runners/bubblewrap", []string{".", "./internal/...", "golang.org/x/sys/..."}},
 	{"runners/docker", []string{

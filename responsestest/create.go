@@ -8,14 +8,19 @@ import (
 	"time"
 )
 
-// create serves POST /v1/responses: it reads the request, looks up what it continues, judges the
-// effective input, asks the script, and plays the reply. Whatever is refused leaves no trace in the state.
+// create serves POST /v1/responses.
 func (s *Server) create(x *exchange) {
 	req, bad := s.parseRequest(x.body)
 	if bad != nil {
 		x.refuse(bad)
 		return
 	}
+	s.answer(x, req)
+}
+
+// answer looks up what the request continues, judges the effective input, asks the script, and plays the
+// reply. Whatever is refused leaves no trace in the state.
+func (s *Server) answer(x *exchange, req *request) {
 	resp, old, bad := s.begin(req)
 	if bad != nil {
 		x.refuse(bad)
@@ -25,6 +30,11 @@ func (s *Server) create(x *exchange) {
 	org := x.r.Header.Get("OpenAI-Organization")
 	if bad := s.checkInput(resp, old, org); bad != nil {
 		x.refuse(bad)
+		return
+	}
+	if req.prepare {
+		resp.reply, resp.status, resp.usage = new(Reply), "completed", Usage{InputTokens: estimate(resp).InputTokens}
+		s.play(x, resp)
 		return
 	}
 	offered := offeredTools(req, old)
@@ -113,6 +123,9 @@ func (s *Server) find(resp *response) ([]*item, *refusal) {
 		return c.items, nil
 	case req.previous != "":
 		p, ok := s.responses[req.previous]
+		if !ok && req.lane != nil {
+			p, ok = req.lane.socket.cached(req.previous)
+		}
 		if !ok {
 			return nil, invalid("previous_response_not_found", "previous_response_id",
 				"Previous response with id '%s' not found.", req.previous)
@@ -250,7 +263,7 @@ func newTurn(x *exchange, resp *response, old []*item, offered map[string]tool) 
 		Model:        resp.req.model,
 		Instructions: resp.req.fields.str("instructions"),
 		Round:        resp.round,
-		ctx:          x.r.Context(),
+		ctx:          x.ctx,
 		key:          resp.req.previous + resp.req.conversation + "\x00" + string(resp.req.fields["input"]),
 	}
 	x.note(func(r *Request) { t.Request = *r })
@@ -297,27 +310,31 @@ func (s *Server) play(x *exchange, resp *response) {
 	}
 	x.wait(reply.Delay)
 	switch reply.Cut {
-	case Whole, Unsent:
+	case Whole:
+	case HangUp:
+		x.hangUp()
+	case Unsent:
+		s.keep(resp)
+		x.abort()
 	default:
 		x.sendCut(resp)
 		return
 	}
-	if reply.Cut == Unsent {
-		s.keep(resp)
-		x.abort()
-	}
-	if resp.req.stream && !reply.Plain {
+	if resp.streams() {
 		x.stream(resp.edited(), resp)
-		s.keep(resp)
+		x.end(reply.Cut)
 		return
 	}
 	s.keep(resp)
 	x.send(http.StatusOK, resp.appendJSON(nil, resp.status))
 }
 
+// streams reports whether the response is sent as events.
+func (r *response) streams() bool { return r.req.lane != nil || r.req.stream && !r.reply.Plain }
+
 // keep stores a response and moves its conversation on.
 func (s *Server) keep(resp *response) {
-	if resp.status == "completed" {
+	if resp.status == "completed" && !resp.req.prepare {
 		resp.round++
 	}
 	input := make([]*item, len(resp.input))
@@ -330,6 +347,9 @@ func (s *Server) keep(resp *response) {
 	if c := resp.conv; c != nil && resp.status != "failed" && resp.status != "cancelled" {
 		c.items = append(append(c.items[:len(c.items):len(c.items)], resp.input...), resp.output...)
 		c.round, c.size = resp.round, resp.size
+	}
+	if l := resp.req.lane; l != nil && (resp.status == "completed" || resp.status == "incomplete") {
+		l.latest = resp
 	}
 	if !resp.req.store {
 		return
@@ -353,6 +373,10 @@ func (x *exchange) sendRaw(raw *RawReply) {
 	if raw.Status == 0 {
 		x.abort()
 	}
+	if x.socket != nil {
+		x.sendRawMessage(raw)
+		return
+	}
 	for name, values := range raw.Header {
 		x.w.Header()[name] = values
 	}
@@ -365,7 +389,7 @@ func (x *exchange) sendRaw(raw *RawReply) {
 // sendCut answers with a part of the response.
 func (x *exchange) sendCut(resp *response) {
 	reply := resp.reply
-	if resp.req.stream && !reply.Plain {
+	if resp.streams() {
 		x.streamCut(resp)
 		return
 	}
@@ -393,6 +417,10 @@ func (x *exchange) sendCut(resp *response) {
 
 // end ends a body in the way of the cut.
 func (x *exchange) end(cut Cut) {
+	if x.socket != nil {
+		x.endMessages(cut)
+		return
+	}
 	switch cut {
 	case Reset:
 		x.flush()
@@ -400,6 +428,13 @@ func (x *exchange) end(cut Cut) {
 	case Freeze:
 		x.flush()
 		x.freeze()
+	}
+}
+
+// hangUp makes the connection end with the answer.
+func (x *exchange) hangUp() {
+	if x.socket == nil {
+		x.w.Header().Set("Connection", "close")
 	}
 }
 

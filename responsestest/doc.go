@@ -3,8 +3,8 @@
 // A [Server] listens on the loopback interface, plays a script of model answers, and refuses what the
 // service refuses, with the service's own error bodies: a function call left without its output, an unknown
 // previous_response_id, a strict tool whose schema is not strict. It keeps state as the service does and
-// answers plain and streaming requests from the same script, so that any client can be pointed at it, a
-// program in another process included.
+// answers plain requests, streaming ones and those on a WebSocket from the same script, so that any client
+// can be pointed at it, a program in another process included.
 //
 //	srv := responsestest.NewServer(
 //		responsestest.Call("call_1", "add", `{"a":2,"b":3}`),
@@ -33,5 +33,5 @@
 //
 // Where the service's documents leave a refusal or a text open, the server has an invented one, and a
 // comment in the source says so. Ids are counters (resp_1, fc_2, ...), which keeps transcripts comparable;
-// call ids are those of the script. WebSocket mode is not served.
+// call ids are those of the script. On a WebSocket, response.steer is not served.
 package responsestest

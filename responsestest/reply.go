@@ -49,7 +49,7 @@ type Reply struct {
 	// Edit rewrites the events of a stream before they are numbered and sent. Nil leaves them as they are.
 	Edit func([]Event) []Event
 
-	// Plain answers a streaming request with the plain JSON document.
+	// Plain answers a streaming request with the plain JSON document. On a WebSocket there are only events.
 	Plain bool
 
 	// Forced plays the reply also to a request that does not allow it: a call of a tool that the request
@@ -57,7 +57,8 @@ type Reply struct {
 	// Without it such a reply is an error of the script.
 	Forced bool
 
-	// Raw, if not nil, is sent instead of a response. Nothing is stored.
+	// Raw, if not nil, is sent instead of a response. Nothing is stored. On a WebSocket a Raw with the status
+	// of an error becomes an error message, and of any other its body is sent as a message.
 	Raw *RawReply
 
 	// Func, if not nil, computes the reply. The other fields are ignored. It may be called by several
@@ -81,7 +82,8 @@ type RawReply struct {
 	Body   string
 }
 
-// A Cut says how an answer breaks off.
+// A Cut says how an answer breaks off. Where it ends the connection, that is the WebSocket if the request
+// came on one. The events that are errors leave a WebSocket open.
 type Cut int
 
 const (
@@ -94,7 +96,11 @@ const (
 	FlatError              // an error event with code and message beside its type, then the end
 	NestedError            // an error event with code and message in an error object, then the end
 	FailedEvent            // the nested error event, a response.failed event, then the end
+	HangUp                 // not at all, but the connection ends with the answer
 )
+
+// whole reports whether the client gets all of the answer.
+func (c Cut) whole() bool { return c == Whole || c == HangUp }
 
 // Text is a message of the assistant.
 func Text(text string) Reply { return message("output_text", "text", text, "") }

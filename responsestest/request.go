@@ -24,6 +24,9 @@ type request struct {
 	stream       bool
 	background   bool
 	obfuscate    bool
+
+	lane    *lane // if the request came on a WebSocket
+	prepare bool  // its generate is false
 }
 
 // A field is a member of the request's body that the service knows.
@@ -80,11 +83,23 @@ var knownFields = func() map[string]bool {
 
 // parseRequest reads the body of a create call and refuses what is wrong with its shape.
 func (s *Server) parseRequest(body []byte) (*request, *refusal) {
+	all, bad := parseBody(body)
+	if bad != nil {
+		return nil, bad
+	}
+	return s.checkRequest(all)
+}
+
+func parseBody(body []byte) (object, *refusal) {
 	var all object
 	if err := json.Unmarshal(body, &all); err != nil || all == nil {
 		// The wording is invented; the service is known to say that it could not parse the body.
 		return nil, invalid("", "", "We could not parse the JSON body of your request. The API expects a JSON payload.")
 	}
+	return all, nil
+}
+
+func (s *Server) checkRequest(all object) (*request, *refusal) {
 	model, ok := all["model"]
 	switch {
 	case !ok:

@@ -90,7 +90,7 @@ func PerConversation(script ...Reply) Reply {
 	begin := 0
 	for i := range script {
 		// After an answer that it did not get, a client sends the same request again.
-		if completes(&script[i]) && script[i].Cut == Whole || i == len(script)-1 {
+		if completes(&script[i]) && script[i].Cut.whole() || i == len(script)-1 {
 			steps = append(steps, script[begin:i+1])
 			begin = i + 1
 		}
@@ -113,7 +113,7 @@ func PerConversation(script ...Reply) Reply {
 
 // completes reports whether the reply is a completed answer, as far as can be known before it is played.
 func completes(r *Reply) bool {
-	return r.Func != nil || r.Raw == nil && (r.Cut == Whole || r.Cut == Unsent) && (r.Status == "" || r.Status == "completed")
+	return r.Func != nil || r.Raw == nil && (r.Cut.whole() || r.Cut == Unsent) && (r.Status == "" || r.Status == "completed")
 }
 
 // A script hands out replies and keeps what went wrong with them.

@@ -172,29 +172,48 @@ func (e *Event) frame(dst []byte, n int) []byte {
 	if e.Comment != "" {
 		return append(append(append(dst, ": "...), e.Comment...), "\n\n"...)
 	}
-	dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: {\"type\":"...)
-	dst = append(append(dst, quote(e.Type)...), `,"sequence_number":`...)
-	dst = strconv.AppendInt(dst, int64(n), 10)
-	if len(e.Data) > 2 {
-		dst = append(append(dst, ','), e.Data[1:]...)
-	} else {
-		dst = append(dst, '}')
-	}
-	return append(dst, "\n\n"...)
+	dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: "...)
+	return append(e.message(dst, n, ""), "\n\n"...)
 }
 
-// stream sends the events of a response.
-func (x *exchange) stream(events []Event, resp *response) { x.resume(events, resp, -1) }
+// message writes an event as one JSON object, with the stream_id if there is one.
+func (e *Event) message(dst []byte, n int, streamID string) []byte {
+	dst = append(append(append(dst, `{"type":`...), quote(e.Type)...), `,"sequence_number":`...)
+	dst = strconv.AppendInt(dst, int64(n), 10)
+	if streamID != "" {
+		dst = append(append(dst, `,"stream_id":`...), quote(streamID)...)
+	}
+	if len(e.Data) > 2 {
+		return append(append(dst, ','), e.Data[1:]...)
+	}
+	return append(dst, '}')
+}
+
+// stream sends the events of a response, and stores it when they have all been sent but the last: who has
+// read that one may continue at once.
+func (x *exchange) stream(events []Event, resp *response) {
+	x.startStream()
+	x.sendEvents(events, resp, -1, func() { x.server.keep(resp) })
+}
 
 // resume sends the events whose sequence number is larger than after.
 func (x *exchange) resume(events []Event, resp *response, after int) {
-	x.start(http.StatusOK, "text/event-stream; charset=utf-8")
-	x.w.WriteHeader(http.StatusOK)
-	x.sendEvents(events, resp, after)
+	x.startStream()
+	x.sendEvents(events, resp, after, func() {})
 }
 
-// sendEvents sends events and returns the sequence number of the next one.
-func (x *exchange) sendEvents(events []Event, resp *response, after int) int {
+func (x *exchange) startStream() {
+	if x.socket != nil {
+		x.note(func(r *Request) { r.Status = http.StatusOK })
+		return
+	}
+	x.start(http.StatusOK, "text/event-stream; charset=utf-8")
+	x.w.WriteHeader(http.StatusOK)
+}
+
+// sendEvents sends events and returns the sequence number of the next one. It calls beforeLast when all
+// have been sent but the last.
+func (x *exchange) sendEvents(events []Event, resp *response, after int, beforeLast func()) int {
 	n := 0
 	var buf []byte
 	for i := range events {
@@ -202,17 +221,34 @@ func (x *exchange) sendEvents(events []Event, resp *response, after int) int {
 			x.flush()
 			x.wait(resp.reply.Pause)
 		}
+		if i == len(events)-1 {
+			beforeLast()
+		}
 		if n > after || events[i].Comment != "" {
-			buf = events[i].frame(buf[:0], n)
-			if _, err := x.w.Write(buf); err != nil {
-				x.gone()
-			}
+			buf = x.sendEvent(buf[:0], &events[i], n)
 		}
 		if events[i].Comment == "" {
 			n++
 		}
 	}
 	return n
+}
+
+// sendEvent sends one event, with the help of a buffer that it returns.
+func (x *exchange) sendEvent(buf []byte, e *Event, n int) []byte {
+	var err error
+	switch {
+	case x.socket == nil:
+		buf = e.frame(buf, n)
+		_, err = x.w.Write(buf)
+	case e.Comment == "": // there are no comments on a WebSocket
+		buf = e.message(buf, n, x.lane.id)
+		err = x.socket.write(x.ctx, buf)
+	}
+	if err != nil {
+		x.gone()
+	}
+	return buf
 }
 
 // streamCut sends a part of the stream and ends it as the reply says.
@@ -224,20 +260,18 @@ func (x *exchange) streamCut(resp *response) {
 		at = len(events) / 2
 	}
 	at = min(at, len(events)-1) // the last event would end the stream
-	x.start(http.StatusOK, "text/event-stream; charset=utf-8")
-	x.w.WriteHeader(http.StatusOK)
-	n := x.sendEvents(events[:at], resp, -1)
+	x.startStream()
+	n := x.sendEvents(events[:at], resp, -1, func() {})
 
 	send := func(e Event) {
-		x.w.Write(e.frame(nil, n))
+		x.sendEvent(nil, &e, n)
 		n++
 	}
 	e := reply.errorBody()
 	nested, _ := json.Marshal(e)
 	switch reply.Cut {
 	case HalfLine:
-		next := events[at].frame(nil, n)
-		x.w.Write(next[:len(next)*2/3])
+		x.sendHalf(&events[at], n)
 	case FlatError:
 		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"code":%s,"message":%s,"param":null}`, quote(*e.Code), quote(e.Message))})
 	case NestedError:
