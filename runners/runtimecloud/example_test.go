@@ -16,7 +16,7 @@ import (
 func ExampleRunner() {
 	runner := &runtimecloud.Runner{} // with RUNTIME_API_KEY in the environment
 	defer runner.Close()             // waits until the sandboxes are deleted
-	if err := runner.Check(context.Background()); err != nil {
+	if err := runner.Probe(context.Background()); err != nil {
 		log.Fatal(err) // a bad key, before any program meets it
 	}
 	tool := fnloop.PythonTool(runner, fnloop.Limits{Time: 20 * time.Second})

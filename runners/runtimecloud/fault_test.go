@@ -231,7 +231,7 @@ func TestConfigErrors(t *testing.T) {
 	t.Run("good addresses", func(t *testing.T) {
 		for _, url := range []string{"https://api.example.com", "https://api.example.com:8443/", "http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "http://runtime.internal"} {
 			r := &runtimecloud.Runner{Key: secretKey, URL: url, Transport: refusing{}}
-			if err := r.Check(t.Context()); errors.As(err, new(*runtimecloud.ConfigError)) {
+			if err := r.Probe(t.Context()); errors.As(err, new(*runtimecloud.ConfigError)) {
 				t.Errorf("%s: %v", url, err)
 			}
 		}
@@ -269,9 +269,9 @@ func TestKeyFromEnvironment(t *testing.T) {
 func TestTransportError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &runtimecloud.Runner{Key: secretKey, Transport: telltale{}}
-		err := r.Check(t.Context())
+		err := r.Probe(t.Context())
 		if e, ok := errors.AsType[*runtimecloud.Error](err); !ok || e.Code != "connection_error" || !e.Retryable() {
-			t.Errorf("Check() = %v", err)
+			t.Errorf("Probe() = %v", err)
 		}
 		checkHidden(t, err)
 	})

@@ -199,14 +199,14 @@ func (r *Runner) check() error {
 	return errors.Join(r.Network.check("Network"), r.Setup.check())
 }
 
-// Check asks the service whether the key is good, so that a bad one is told at
+// Probe asks the service whether the key is good, so that a bad one is told at
 // the start and not by the first program.
-func (r *Runner) Check(ctx context.Context) error {
+func (r *Runner) Probe(ctx context.Context) error {
 	c, err := r.start()
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, &request{op: "check", method: http.MethodGet, path: "/v1/me", answer: 15 * time.Second, budget: 30 * time.Second}, nil)
+	return c.do(ctx, &request{op: "probe", method: http.MethodGet, path: "/v1/me", answer: 15 * time.Second, budget: 30 * time.Second}, nil)
 }
 
 // Environment says what programs find there. Of an image or a snapshot only

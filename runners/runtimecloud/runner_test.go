@@ -392,15 +392,15 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestProbe(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
-		if err := b.runner.Check(t.Context()); err != nil {
+		if err := b.runner.Probe(t.Context()); err != nil {
 			t.Error(err)
 		}
 		b.runner = &runtimecloud.Runner{Key: "rtcloud_wrong", Transport: b.Server}
-		err := b.runner.Check(t.Context())
+		err := b.runner.Probe(t.Context())
 		if e, ok := errors.AsType[*runtimecloud.Error](err); !ok || e.Status != 401 || e.Code != "unauthorized" || e.RequestID == "" {
-			t.Errorf("Check() = %v", err)
+			t.Errorf("Probe() = %v", err)
 		}
 	})
 }
