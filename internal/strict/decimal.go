@@ -17,8 +17,9 @@ type decimal struct {
 	exp    int
 }
 
-// maxExponent stands for every exponent beyond it.
-const maxExponent = 1 << 40
+// maxExponent stands for every exponent beyond it. An int of 32 bits holds it and
+// the length of a literal.
+const maxExponent = 1 << 30
 
 // parseDecimal reads a valid JSON number.
 func parseDecimal(literal string) decimal {
