@@ -35,7 +35,8 @@ type Result struct {
 	// End is what ended the program.
 	End Ending `json:"-"`
 	// Signal is the name of the signal that ended the program, such as
-	// "SIGSEGV", when End is EndSignal.
+	// "SIGSEGV", when End is EndSignal. It may be empty if the runner was not
+	// told.
 	Signal string `json:"-"`
 	// OOM reports whether the kernel killed anything in the sandbox for want of
 	// memory, be it the program (End is EndMemory) or a child that the program
@@ -162,6 +163,8 @@ func (r *Result) epitaph() string {
 			return fmt.Sprintf("[killed: out of memory, the limit is %d MiB]\n", r.Limits.Memory>>20)
 		}
 		return "[killed: out of memory]\n"
+	case r.End == EndSignal && r.Signal == "":
+		return "[killed by a signal]\n"
 	case r.End == EndSignal:
 		return fmt.Sprintf("[killed by %s]\n", r.Signal)
 	case r.End == EndOutput:

@@ -57,6 +57,7 @@ func TestResultEpitaph(t *testing.T) {
 		{"timeout", fnloop.Result{End: fnloop.EndTimeout, TimedOut: true, Limits: fnloop.Limits{Time: 5e9}}, "oops\n[killed: the time limit of 5s was reached]\n"},
 		{"memory", fnloop.Result{End: fnloop.EndMemory, Limits: fnloop.Limits{Memory: 512 << 20}}, "oops\n[killed: out of memory, the limit is 512 MiB]\n"},
 		{"signal", fnloop.Result{End: fnloop.EndSignal, Signal: "SIGSEGV"}, "oops\n[killed by SIGSEGV]\n"},
+		{"some signal", fnloop.Result{End: fnloop.EndSignal}, "oops\n[killed by a signal]\n"},
 		{"unknown", fnloop.Result{}, "oops\n[how the program ended is not known]\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
