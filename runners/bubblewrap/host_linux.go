@@ -108,15 +108,18 @@ func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 	return h, nil
 }
 
-// probe runs a program with all that programs are run with.
+// probe runs a program that looks at its sandbox, with all that programs are
+// run with.
 func (r *Runner) probe(ctx context.Context, h *host) error {
-	limits := r.limits(fnloop.Limits{})
-	res, err := r.run(ctx, h, fnloop.Program{Source: "print('ok')\n"}, limits, time.Now())
-	if err != nil {
+	limits := fnloop.Limits{Time: bootTime, Memory: r.limits(fnloop.Limits{}).Memory}
+	res, err := r.runCold(ctx, h, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
+	switch {
+	case err != nil:
 		return err
-	}
-	if res.Stdout != "ok\n" || res.End != fnloop.EndExit {
-		return &Error{Missing: "working interpreter in the sandbox", Err: fmt.Errorf("a first program ended by %q and printed %q, %q", res.End, res.Stdout, res.Stderr)}
+	case res.End != fnloop.EndExit || *res.ExitCode != 0:
+		return &Error{Missing: "working interpreter in the sandbox", Err: fmt.Errorf("a first program ended by %q and printed %q", res.End, res.Stderr)}
+	case res.Stdout != "ok\n":
+		return &Error{Missing: "isolation", Err: fmt.Errorf("a program has %s", strings.TrimSpace(res.Stdout))}
 	}
 	return nil
 }

@@ -71,11 +71,12 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	mu     sync.Mutex
-	host   *host // nil until the first call
-	warm   *warm // nil where none are kept
-	closed bool
-	runs   sync.WaitGroup
+	mu      sync.Mutex
+	host    *host         // nil until the first call
+	finding chan struct{} // not nil while a call finds out about the host
+	warm    *warm         // nil where none are kept
+	closed  bool
+	runs    sync.WaitGroup
 }
 
 // A Protection says what bounds the programs of a [Runner] on its host.

@@ -59,23 +59,41 @@ func check(p fnloop.Program, limits fnloop.Limits) error {
 // call r.runs.Done when it has no error.
 func (r *Runner) enter(ctx context.Context) (*host, error) {
 	r.mu.Lock()
+	for r.host == nil && r.finding != nil && !r.closed {
+		finding := r.finding
+		r.mu.Unlock()
+		select {
+		case <-finding:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		r.mu.Lock()
+	}
 	defer r.mu.Unlock()
 	if r.closed {
 		return nil, errClosed
 	}
-	if r.host == nil {
-		h, err := r.findHost(ctx)
-		if err != nil {
-			return nil, err
-		}
-		r.host = h
-		if r.Warm > 0 {
-			r.warm = &warm{Size: r.Warm, Make: h.start}
-			r.warm.Fill(r.spec(r.limits(fnloop.Limits{}).Memory))
-		}
-	}
 	r.runs.Add(1)
-	return r.host, nil
+	if r.host != nil {
+		return r.host, nil
+	}
+	finding := make(chan struct{})
+	r.finding = finding
+	r.mu.Unlock()
+	h, err := r.findHost(ctx)
+	r.mu.Lock()
+	r.finding = nil
+	close(finding)
+	if err != nil {
+		r.runs.Done()
+		return nil, err
+	}
+	r.host = h
+	if r.Warm > 0 {
+		r.warm = &warm{Size: r.Warm, Make: h.start}
+		r.warm.Fill(r.spec(r.limits(fnloop.Limits{}).Memory))
+	}
+	return h, nil
 }
 
 // warm has the sandboxes that are kept ready.
@@ -181,10 +199,12 @@ func (r *Runner) Environment() fnloop.Environment {
 func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true
+	r.mu.Unlock()
+	r.runs.Wait()
+	r.mu.Lock()
 	h, w := r.host, r.warm
 	r.host = nil
 	r.mu.Unlock()
-	r.runs.Wait()
 	if h == nil {
 		return nil
 	}

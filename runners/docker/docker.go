@@ -96,11 +96,12 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	mu     sync.Mutex
-	engine *engine // nil until the first call
-	closed bool
-	runs   sync.WaitGroup
-	pull   sync.Mutex // held while an image is pulled
+	mu      sync.Mutex
+	engine  *engine       // nil until the first call
+	finding chan struct{} // not nil while a call finds out about the engine
+	closed  bool
+	runs    sync.WaitGroup
+	pull    sync.Mutex // held while an image is pulled
 }
 
 // Progress is how far a pull has got.
@@ -130,6 +131,8 @@ var (
 	ErrRuntime = errors.New("unknown container runtime")
 	// ErrLimits means that the engine cannot enforce the limits.
 	ErrLimits = errors.New("the container engine cannot enforce the limits")
+	// ErrNotIsolated means that a program found that it can do what it must not.
+	ErrNotIsolated = errors.New("the container engine does not isolate programs")
 	// ErrClosed means that the Runner was closed.
 	ErrClosed = errors.New("the runner is closed")
 )

@@ -44,34 +44,56 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 // when it has no error.
 func (r *Runner) enter(ctx context.Context) (*engine, error) {
 	r.mu.Lock()
+	for r.engine == nil && r.finding != nil && !r.closed {
+		finding := r.finding
+		r.mu.Unlock()
+		select {
+		case <-finding:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		r.mu.Lock()
+	}
 	defer r.mu.Unlock()
 	if r.closed {
 		return nil, &Error{Err: ErrClosed}
 	}
-	if r.engine == nil {
-		e, err := r.connect(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.probe(ctx, e); err != nil {
-			e.close()
-			return nil, err
-		}
-		r.engine = e
-	}
 	r.runs.Add(1)
-	return r.engine, nil
+	if r.engine != nil {
+		return r.engine, nil
+	}
+	finding := make(chan struct{})
+	r.finding = finding
+	r.mu.Unlock()
+	e, err := r.connect(ctx)
+	if err == nil {
+		if err = r.probe(ctx, e); err != nil {
+			e.close()
+		}
+	}
+	r.mu.Lock()
+	r.finding = nil
+	close(finding)
+	if err != nil {
+		r.runs.Done()
+		return nil, err
+	}
+	r.engine = e
+	return e, nil
 }
 
-// probe runs a program with all that programs are run with.
+// probe runs a program that looks at its sandbox, with all that programs are
+// run with.
 func (r *Runner) probe(ctx context.Context, e *engine) error {
-	limits := r.limits(fnloop.Limits{})
-	res, err := r.run(ctx, e, fnloop.Program{Source: "print('ok')\n"}, limits, time.Now())
-	if err != nil {
+	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.limits(fnloop.Limits{}).Memory}
+	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
+	switch {
+	case err != nil:
 		return err
-	}
-	if res.Stdout != "ok\n" || res.End != fnloop.EndExit {
-		return &Error{Host: e.host, Err: fmt.Errorf("a first program ended by %q and printed %q, %q", res.End, res.Stdout, res.Stderr)}
+	case res.End != fnloop.EndExit || *res.ExitCode != 0:
+		return &Error{Host: e.host, Err: fmt.Errorf("a first program ended by %q and printed %q", res.End, res.Stderr)}
+	case res.Stdout != "ok\n":
+		return &Error{Host: e.host, Err: fmt.Errorf("%w: a program has %s", ErrNotIsolated, strings.TrimSpace(res.Stdout))}
 	}
 	return nil
 }
@@ -177,10 +199,12 @@ var notable = []string{
 func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true
+	r.mu.Unlock()
+	r.runs.Wait()
+	r.mu.Lock()
 	e := r.engine
 	r.engine = nil
 	r.mu.Unlock()
-	r.runs.Wait()
 	if e == nil {
 		return nil
 	}
