@@ -1,8 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -90,35 +90,105 @@ func TestScrubber(t *testing.T) {
 	}
 }
 
+// A secret that comes in pieces is one all the same.
+func TestCleanStream(t *testing.T) {
+	s := newScrubber([]string{"sk-very-secret"})
+	const stream = `event: response.output_text.delta
+data: {"type":"response.output_text.delta","output_index":0,"delta":"It is sk-ve"}
+
+data: {"type":"response.output_text.delta","output_index":1,"delta":"plain "}
+
+data: {"type":"response.output_text.delta","output_index":0,"delta":"ry-sec"}
+
+data: {"type":"response.output_text.delta","output_index":1,"delta":"text"}
+
+data: {"type":"response.output_text.delta","output_index":0,"delta":"ret."}
+
+data: {"type":"response.completed","text":"It is sk-very-secret."}
+
+`
+	const want = `event: response.output_text.delta
+data: {"delta":"It is SCRUBBED.","output_index":0,"type":"response.output_text.delta"}
+
+data: {"type":"response.output_text.delta","output_index":1,"delta":"plain "}
+
+data: {"delta":"","output_index":0,"type":"response.output_text.delta"}
+
+data: {"type":"response.output_text.delta","output_index":1,"delta":"text"}
+
+data: {"delta":"","output_index":0,"type":"response.output_text.delta"}
+
+data: {"type":"response.completed","text":"It is SCRUBBED."}
+
+`
+	if got := s.cleanStream(stream); got != want {
+		t.Errorf("cleanStream = %s", got)
+	}
+	if !streamEnded([]byte(stream)) || streamEnded([]byte(stream[:len(stream)-80])) {
+		t.Error("streamEnded does not tell where the stream ends")
+	}
+}
+
+// Lines of programs that run side by side tell whose they are; what was shown
+// while they ran is not shown again, and floods are cut.
+func TestPrintouts(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out, &out, options{verbose: true}, environment{})
+	result := func(id, stdout string) fnloop.CallFinished {
+		text := fmt.Sprintf(`{"exit_code":0,"timed_out":false,"stdout":%q,"stderr":""}`, stdout)
+		return fnloop.CallFinished{CallResult: fnloop.CallResult{Call: fnloop.Call{ID: id, Name: "run_python"}, Output: fnloop.Output{Text: text}}}
+	}
+	for _, e := range []fnloop.Event{
+		fnloop.CallStarted{Call: fnloop.Call{ID: "a", Name: "run_python"}},
+		fnloop.CallOutput{ID: "a", Stream: "stdout", Text: "one\ntw"},
+		fnloop.CallStarted{Call: fnloop.Call{ID: "b", Name: "run_python"}},
+		fnloop.CallOutput{ID: "b", Stream: "stderr", Text: "three\n"},
+		fnloop.CallOutput{ID: "a", Stream: "stdout", Text: "o"},
+		result("a", "one\ntwo\nfour"),
+		result("b", "unseen\n"),
+		fnloop.CallStarted{Call: fnloop.Call{ID: "c", Name: "run_python"}},
+		fnloop.CallOutput{ID: "c", Stream: "stdout", Text: strings.Repeat("x", maxPrintout)},
+		fnloop.CallOutput{ID: "c", Stream: "stdout", Text: "yy"},
+		fnloop.CallOutput{ID: "c", Stream: "stdout", Text: "zz"},
+		result("c", "x...z"),
+	} {
+		p.event(e)
+	}
+	p.stop()
+	const want = `run_python #1: running
+    stdout| one
+run_python #2: running
+    #2 stderr| three
+    #1 stdout| two
+    #1 stdout| four
+run_python #1: exit 0 after 0s
+    stdout| unseen
+run_python #2: exit 0 after 0s
+run_python #3: running
+    stdout| ...yy
+    stdout| [more is not shown while the program runs]
+run_python #3: exit 0 after 0s
+`
+	got := strings.ReplaceAll(out.String(), strings.Repeat("x", maxPrintout), "...")
+	if got = strings.ReplaceAll(got, "    | \n", ""); got != want {
+		t.Errorf("progress = %s", got)
+	}
+}
+
 // What a runner could not do is told in any mode, since the model does not
-// learn it, and a call that outlives the run is told no more.
+// learn it.
 func TestRunnerFails(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(&out, options{quiet: true}, environment{})
-	late := make(chan struct{})
-	handle := p.watchTool(fnloop.Tool{Handle: func(_ context.Context, call fnloop.Call) (fnloop.Output, error) {
-		switch call.ID {
-		case "broken":
-			return fnloop.Output{Text: "no sandbox"}, errors.New("the disk is full")
-		case "late":
-			<-late
-		case "bad":
-			return fnloop.Output{}, &fnloop.ArgumentsError{Reason: "no code"}
-		}
-		return fnloop.Output{}, nil
-	}}).Handle
-	call := func(id string) {
-		if _, err := handle(t.Context(), fnloop.Call{ID: id, Name: "run_python"}); err != nil && id == "late" {
-			t.Error(err)
-		}
+	p := newProgress(&out, &out, options{quiet: true}, environment{})
+	for _, err := range []error{errors.New("the disk is full"), &fnloop.ArgumentsError{Reason: "no code"}, nil} {
+		call := fnloop.Call{ID: "call_1", Name: "run_python"}
+		p.event(fnloop.CallStarted{Call: call})
+		p.event(fnloop.CallFinished{CallResult: fnloop.CallResult{Call: call, Output: fnloop.Output{IsError: err != nil}, Err: err}})
 	}
-	call("broken")
-	call("bad")
-	done := make(chan struct{})
-	go func() { defer close(done); call("late") }()
+	call := fnloop.Call{ID: "call_2", Name: "run_pyhton"}
+	p.event(fnloop.CallStarted{Call: call})
+	p.event(fnloop.CallFinished{CallResult: fnloop.CallResult{Call: call, Err: errors.New("unknown tool")}})
 	p.stop()
-	close(late)
-	<-done
 	if got, want := out.String(), "askpy: run_python #1: the disk is full\n"; got != want {
 		t.Errorf("progress = %q, want %q", got, want)
 	}

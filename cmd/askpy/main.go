@@ -12,10 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/fixtures"
@@ -47,13 +49,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stdout, version())
 		return exitAnswered
 	}
-	var answer *fnloop.Answer
 	var env environment
 	if err == nil {
 		env, err = readEnvironment(getenv)
 	}
+	q := &question{opts: opts, env: env, stdin: stdin, progress: newProgress(stdout, stderr, opts, env)}
+	defer q.close()
+	var answer *fnloop.Answer
 	if err == nil {
-		answer, err = ask(ctx, opts, env, stdin, stderr)
+		answer, err = q.ask(ctx)
+		q.progress.idle()
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		complain(stderr, err.Error())
@@ -71,58 +76,113 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, fnloop.ErrMaxTurns):
 		status = exitMaxTurns
 	}
-	if err := writeAnswer(stdout, answer, text, opts.json); err != nil {
+	stray, err := q.answer(stdout, answer, text)
+	if err != nil {
 		complain(stderr, "the answer could not be written: "+err.Error())
 		status = max(status, exitFailed)
 	}
 	if text != "" {
 		complain(stderr, text)
 	}
+	if stray && answer.Stop != fnloop.StopAnswered && answer.Stop != fnloop.StopRefused {
+		complain(stderr, "the text above is not the whole answer")
+	}
 	return status
 }
 
+// A question is one invocation.
+type question struct {
+	opts     options
+	env      environment
+	stdin    io.Reader
+	progress *progress
+	runner   fnloop.Runner // nil until there is one
+}
+
+// close frees what the question holds. It may have to wait for sandboxes to be
+// removed, so the answer should be out by then.
+func (q *question) close() {
+	if c, ok := q.runner.(io.Closer); ok {
+		slow := time.AfterFunc(time.Second, func() { q.progress.start("removing sandboxes") })
+		defer slow.Stop()
+		if err := c.Close(); err != nil {
+			q.progress.failure(err.Error())
+		}
+	}
+	q.progress.stop()
+}
+
 // ask has the question answered. The Answer is nil with a usage error only.
-func ask(ctx context.Context, opts options, env environment, stdin io.Reader, stderr io.Writer) (*fnloop.Answer, error) {
+func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	none := &fnloop.Answer{Stop: fnloop.StopInvalid, Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
-	prompt, err := readPrompt(ctx, opts, stdin)
-	if err != nil {
+	failed := func(err error) (*fnloop.Answer, error) {
 		if ctx.Err() != nil {
 			none.Stop = fnloop.StopCancelled
 		}
 		return none, err
 	}
-	if isBuiltin(opts, env, prompt) {
-		prompt, opts.model = fixtures.FibPrompt, defaultModel
+	prompt, err := readPrompt(ctx, q.opts, q.stdin)
+	if err != nil {
+		return failed(err)
+	}
+	if isBuiltin(q.opts, q.env, prompt) {
+		prompt, q.opts.model, q.progress.model = fixtures.FibPrompt, defaultModel, defaultModel
 	}
 	none.Prompt = prompt
 
-	progress := newProgress(stderr, opts, env)
-	defer progress.stop()
-	wire, err := openWire(opts, env, prompt, progress)
+	wire, err := openWire(q.opts, q.env, prompt, q.progress)
 	if err != nil {
-		return none, err
+		return failed(err)
 	}
-	runner, err := openRunner(ctx, opts.runner, progress)
-	if err != nil {
-		if ctx.Err() != nil {
-			none.Stop = fnloop.StopCancelled
-		}
-		return none, wire.finish(err)
-	}
-	if c, ok := runner.(io.Closer); ok {
-		defer c.Close()
+	if q.runner, err = openRunner(ctx, q.opts.runner, q.progress); err != nil {
+		return failed(wire.finish(err))
 	}
 	loop := &fnloop.Loop{
-		Client:        env.client(wire),
-		Model:         opts.model,
-		Instructions:  instructions,
-		Tools:         []fnloop.Tool{progress.watchTool(fnloop.PythonTool(runner, fnloop.Limits{Time: opts.timeout}))},
-		MaxTurns:      opts.maxTurns,
-		BeforeRequest: progress.beforeRequest,
+		Client:       q.client(wire),
+		Model:        q.opts.model,
+		Instructions: instructions,
+		Tools:        []fnloop.Tool{fnloop.PythonTool(q.runner, fnloop.Limits{Time: q.opts.timeout})},
+		MaxTurns:     q.opts.maxTurns,
 	}
-	answer, err := loop.Run(ctx, prompt)
-	progress.idle()
+	answer, err := q.read(loop.Events(ctx, nil, prompt))
 	return answer, wire.finish(err)
+}
+
+// client makes the client, which streams where the answer is shown as it comes.
+// A replay streams if what was recorded did.
+func (q *question) client(w wire) fnloop.Responder {
+	service := q.env.client(w)
+	stream := q.progress.out != nil
+	if r, ok := w.(*replay); ok {
+		stream = r.streamed()
+	}
+	if stream {
+		return service
+	}
+	return unstreamed{service}
+}
+
+// read reads the events of a run to its end.
+func (q *question) read(events iter.Seq2[fnloop.Event, error]) (answer *fnloop.Answer, err error) {
+	for event, failure := range events {
+		if done, ok := event.(fnloop.Done); ok {
+			answer, err = done.Answer, failure
+		}
+		q.progress.event(event)
+	}
+	if e, ok := errors.AsType[*fnloop.ProtocolError](err); ok { // of an unstreamed
+		answer.Stop, err = fnloop.StopProtocol, e
+	}
+	return answer, err
+}
+
+// answer prints the answer, or all of it as JSON. It reports whether text was
+// printed before that is no answer.
+func (q *question) answer(stdout io.Writer, answer *fnloop.Answer, failure string) (stray bool, err error) {
+	if q.progress.out != nil {
+		return q.progress.answered(answer)
+	}
+	return false, writeAnswer(stdout, answer, failure, q.opts.json)
 }
 
 // instructions are those that the model gets with every request. Recordings

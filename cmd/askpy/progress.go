@@ -1,52 +1,62 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
-	"github.com/openai/openai-go/v3/responses"
 	"golang.org/x/term"
 
 	"github.com/fnloop/fnloop"
 )
 
 // A progress tells what is going on: on a terminal in one line that is written
-// again and again, elsewhere in a line for each step.
+// again and again, elsewhere in a line for each step. It also writes the answer
+// as it comes, where that is wanted, since both may share a terminal.
 type progress struct {
 	w       io.Writer
 	model   string
 	quiet   bool
 	verbose bool
-	live    bool
+	live    bool // w is a terminal that obeys
 	dim     bool
 	width   func() int
+	out     io.Writer // of the answer as it comes, or nil
+	shared  bool      // out and w are terminals, so most likely the same
+	outputs bool      // the output of programs is shown
 
 	mu      sync.Mutex
-	line    string            // what the live line shows
-	asked   time.Time         // since when the model thinks, or zero
-	running map[int]time.Time // the calls that run, by number, with their start
-	calls   int               // so far
-	quit    chan struct{}     // closed by stop
+	line    string                  // what the live line shows
+	doing   string                  // what goes on beside programs, or empty
+	since   time.Time               // when that began
+	running map[string]*runningCall // by ID
+	calls   int                     // so far
+	said    strings.Builder         // the text of this turn that was written to out
+	midLine bool                    // out is within a line
+	outErr  error                   // the first of out
+	comment string                  // the beginning of a line of commentary
+	quit    chan struct{}           // closed by stop
 	ticking sync.WaitGroup
 }
 
-func newProgress(stderr io.Writer, opts options, env environment) *progress {
+func newProgress(stdout, stderr io.Writer, opts options, env environment) *progress {
 	p := &progress{
-		w: stderr, model: opts.model, quiet: opts.quiet, verbose: opts.verbose,
-		running: map[int]time.Time{}, quit: make(chan struct{}),
+		w: stderr, model: opts.model, quiet: opts.quiet, verbose: opts.verbose, outputs: opts.verbose,
+		running: map[string]*runningCall{}, quit: make(chan struct{}),
+	}
+	if isTerminal(stdout) && !opts.json && !opts.quiet {
+		p.out = stdout
+		p.shared = isTerminal(stderr)
 	}
 	if isTerminal(stderr) && !env.dumb && !p.quiet {
 		p.live, p.dim = true, !env.noColor
+		p.outputs = p.outputs || p.out != nil
 		fd := int(stderr.(*os.File).Fd())
 		p.width = func() int {
 			width, _, err := term.GetSize(fd)
@@ -101,68 +111,224 @@ func (p *progress) stopped() bool {
 func (p *progress) idle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = time.Time{}
 	clear(p.running)
+	p.do("")
+}
+
+// start says what goes on from now on.
+func (p *progress) start(doing string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.do(doing)
+}
+
+func (p *progress) do(doing string) {
+	p.doing, p.since = doing, time.Now()
 	p.draw()
 }
 
-// beforeRequest is the hook of the loop.
-func (p *progress) beforeRequest(context.Context, *responses.ResponseNewParams) error {
+// event tells of an event of the run.
+func (p *progress) event(e fnloop.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = time.Now()
-	p.step(p.model+": thinking", "")
-	return nil
-}
-
-// watchTool tells of the calls of a tool.
-func (p *progress) watchTool(t fnloop.Tool) fnloop.Tool {
-	handle := t.Handle
-	t.Handle = func(ctx context.Context, call fnloop.Call) (out fnloop.Output, err error) {
-		n := p.started(call)
-		defer func() {
-			p.finished(n, call, out)
-			if runnerFailed(ctx, err) {
-				p.failure(fmt.Sprintf("%s #%d: %v", call.Name, n, err))
-			}
-		}()
-		return handle(ctx, call)
+	if d, ok := e.(fnloop.TextDelta); !ok || d.Phase != commentary {
+		p.endComment()
 	}
-	return t
+	switch e := e.(type) {
+	case fnloop.TurnStarted:
+		p.endLine()
+		p.said.Reset()
+		p.step(p.model+": thinking", "")
+		p.do(p.model + " is thinking")
+	case fnloop.TextDelta:
+		if e.Phase == commentary {
+			p.remark(e.Text)
+		} else {
+			p.say(e.Text)
+		}
+	case fnloop.CallAnnounced:
+		p.endLine()
+		p.said.Reset() // it was no answer
+		p.do(p.model + " is writing a program")
+	case fnloop.TurnFinished:
+		p.do("")
+	case fnloop.CallStarted:
+		p.started(e.Call)
+	case fnloop.CallOutput:
+		p.printed(e)
+	case fnloop.CallFinished:
+		p.finished(e.CallResult)
+	}
 }
 
-func (p *progress) started(call fnloop.Call) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked = time.Time{}
-	p.calls++
-	p.running[p.calls] = time.Now()
-	p.step(fmt.Sprintf("%s #%d: running", call.Name, p.calls), block("", code(call)))
-	return p.calls
+// commentary is the phase of texts about the work.
+const commentary = "commentary"
+
+// remark shows the model's commentary, line by line.
+func (p *progress) remark(text string) {
+	p.comment += text
+	if i := strings.LastIndexByte(p.comment, '\n'); i >= 0 {
+		whole := p.comment[:i+1]
+		p.comment = p.comment[i+1:]
+		if !p.quiet {
+			p.write(whole)
+		}
+	}
 }
 
-func (p *progress) finished(n int, call fnloop.Call, out fnloop.Output) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	start, ok := p.running[n]
-	if !ok || p.stopped() {
+func (p *progress) endComment() {
+	if p.comment != "" {
+		p.remark("\n")
+	}
+}
+
+// say writes a piece of the answer.
+func (p *progress) say(text string) {
+	if p.out == nil || text == "" {
 		return
 	}
-	delete(p.running, n)
-	how, printed := outcome(out)
-	took := time.Since(start)
-	if took = took.Round(time.Millisecond); took > time.Second {
+	p.said.WriteString(text)
+	p.do("")
+	p.put(text)
+}
+
+func (p *progress) put(text string) {
+	if text == "" {
+		return
+	}
+	if _, err := io.WriteString(p.out, printable(text)); err != nil && p.outErr == nil {
+		p.outErr = err
+	}
+	p.midLine = !strings.HasSuffix(text, "\n")
+}
+
+// endLine ends a line of the answer that is not at its end.
+func (p *progress) endLine() {
+	if p.midLine {
+		p.put("\n")
+	}
+}
+
+// answered writes what of the answer has not come as events, which is nothing
+// unless the server is an odd one. It reports whether any text was written for
+// a run that has no answer.
+func (p *progress) answered(answer *fnloop.Answer) (stray bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said := p.said.String()
+	if answer.Stop == fnloop.StopAnswered && flat(said) != flat(answer.Text) {
+		rest, ok := strings.CutPrefix(answer.Text, said)
+		if !ok {
+			p.endLine()
+			rest = answer.Text
+		}
+		p.put(rest)
+	}
+	p.endLine()
+	return said != "", p.outErr
+}
+
+// flat is s without its line breaks: events do not tell where a message ends.
+func flat(s string) string { return strings.ReplaceAll(s, "\n", "") }
+
+// A runningCall is what is known of a call while it runs.
+type runningCall struct {
+	number int
+	start  time.Time
+	prints map[string]*printout // by stream
+}
+
+// A printout is what was shown of a stream.
+type printout struct {
+	got     string // in all
+	partial string // its last line, which is not shown yet
+	full    bool   // more is not shown
+}
+
+// maxPrintout bounds what is shown of a stream while its program runs, in bytes.
+const maxPrintout = 64 << 10
+
+func (p *progress) started(call fnloop.Call) {
+	p.endLine()
+	p.calls++
+	p.running[call.ID] = &runningCall{p.calls, time.Now(), map[string]*printout{"stdout": {}, "stderr": {}}}
+	more := ""
+	if p.verbose {
+		more = block("", code(call))
+	}
+	p.step(fmt.Sprintf("%s #%d: running", call.Name, p.calls), more)
+}
+
+// printed shows the lines that are whole.
+func (p *progress) printed(e fnloop.CallOutput) {
+	c := p.running[e.ID]
+	if c == nil || c.prints[e.Stream] == nil || !p.outputs {
+		return
+	}
+	s := c.prints[e.Stream]
+	if s.full {
+		return
+	}
+	s.got += e.Text
+	s.partial += e.Text
+	if s.full = len(s.got) > maxPrintout; s.full {
+		p.aside(block(p.label(c, e.Stream), s.partial+"\n[more is not shown while the program runs]"))
+		s.partial = ""
+		return
+	}
+	i := strings.LastIndexByte(s.partial, '\n') + 1
+	p.aside(block(p.label(c, e.Stream), s.partial[:i]))
+	s.partial = s.partial[i:]
+}
+
+// label names a stream, and its call where others run beside it.
+func (p *progress) label(c *runningCall, stream string) string {
+	if len(p.running) > 1 {
+		return fmt.Sprintf("#%d %s", c.number, stream)
+	}
+	return stream
+}
+
+func (p *progress) finished(res fnloop.CallResult) {
+	c := p.running[res.ID]
+	if c == nil {
+		return
+	}
+	how, stdout, stderr := outcome(res.Output)
+	if p.outputs {
+		for _, stream := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
+			s := c.prints[stream.name]
+			rest, ok := strings.CutPrefix(stream.text, s.got)
+			if !ok { // something was left out
+				rest = ""
+			}
+			p.aside(block(p.label(c, stream.name), s.partial+rest))
+		}
+	}
+	delete(p.running, res.ID)
+	took := res.Duration.Round(time.Millisecond)
+	if took > time.Second {
 		took = took.Round(100 * time.Millisecond)
 	}
-	p.step(fmt.Sprintf("%s #%d: %s after %v", call.Name, n, how, took), printed)
+	more := ""
+	if p.outputs && res.IsError {
+		more = block("", res.Text)
+	}
+	p.step(fmt.Sprintf("%s #%d: %s after %v", res.Name, c.number, how, took), more)
+	if res.Name == pythonTool && runnerFailed(res.Err) {
+		p.write(fmt.Sprintf("askpy: %s #%d: %v\n", res.Name, c.number, res.Err))
+	}
 }
+
+// pythonTool is the name of the tool that runs programs.
+const pythonTool = "run_python"
 
 // runnerFailed reports whether err is the runner's and not the program's. The
 // model does not read it.
-func runnerFailed(ctx context.Context, err error) bool {
+func runnerFailed(err error) bool {
 	_, badArguments := errors.AsType[*fnloop.ArgumentsError](err)
 	_, badProgram := errors.AsType[*fnloop.ProgramError](err)
-	return err != nil && ctx.Err() == nil && !badArguments && !badProgram
+	return err != nil && !badArguments && !badProgram
 }
 
 // code is the program of a call.
@@ -177,19 +343,20 @@ func code(call fnloop.Call) string {
 }
 
 // outcome says in a word how a call ended, and what its program printed.
-func outcome(out fnloop.Output) (how, printed string) {
+func outcome(out fnloop.Output) (how, stdout, stderr string) {
 	var res fnloop.Result
 	if out.IsError || json.Unmarshal([]byte(out.Text), &res) != nil {
-		return "failed", block("", out.Text)
+		return "failed", "", ""
 	}
-	printed = block("stdout", res.Stdout) + block("stderr", res.Stderr)
 	switch {
 	case res.TimedOut:
-		return "timed out", printed
+		how = "timed out"
 	case res.ExitCode == nil:
-		return "killed", printed
+		how = "killed"
+	default:
+		how = fmt.Sprintf("exit %d", *res.ExitCode)
 	}
-	return fmt.Sprintf("exit %d", *res.ExitCode), printed
+	return how, res.Stdout, res.Stderr
 }
 
 // block sets the lines of a text off from others.
@@ -227,22 +394,39 @@ func (p *progress) detail(text string) {
 // step tells that something began or ended: a terminal's live line shows that
 // anyway.
 func (p *progress) step(head, more string) {
-	if !p.verbose {
-		more = ""
-	}
 	if !p.quiet && (p.verbose || !p.live) {
-		p.write(head + "\n" + more)
+		p.write(head + "\n")
 	}
+	p.aside(more)
 	p.draw()
 }
 
+// aside shows what is of a program, dimmed on a terminal.
+func (p *progress) aside(text string) {
+	if text == "" || p.quiet {
+		return
+	}
+	if p.dim {
+		p.lines(dimmed(strings.TrimSuffix(printable(text), "\n")) + "\n")
+		return
+	}
+	p.write(text)
+}
+
+func dimmed(s string) string { return "\x1b[2m" + s + "\x1b[0m" }
+
 // write prints lines above the live one.
-func (p *progress) write(text string) {
+func (p *progress) write(text string) { p.lines(printable(text)) }
+
+func (p *progress) lines(text string) {
 	if p.stopped() {
 		return
 	}
 	p.erase()
-	io.WriteString(p.w, printable(text))
+	if p.shared {
+		p.endLine()
+	}
+	io.WriteString(p.w, text)
 	p.draw()
 }
 
@@ -267,23 +451,26 @@ func (p *progress) draw() {
 		return
 	}
 	if p.dim {
-		line = "\x1b[2m" + line + "\x1b[0m"
+		line = dimmed(line)
 	}
 	io.WriteString(p.w, line)
 }
 
 // status is what goes on, with the seconds that it has taken.
 func (p *progress) status() string {
-	var what string
-	var since time.Time
-	switch numbers := slices.Sorted(maps.Keys(p.running)); {
-	case len(numbers) == 1:
-		what, since = fmt.Sprintf("program #%d is running", numbers[0]), p.running[numbers[0]]
-	case len(numbers) > 1:
-		what, since = fmt.Sprintf("%d programs are running", len(numbers)), p.running[numbers[0]]
-	case !p.asked.IsZero():
-		what, since = p.model+" is thinking", p.asked
-	default:
+	what, since := p.doing, p.since
+	first := 0
+	for _, c := range p.running {
+		if first == 0 || c.number < first {
+			first, since = c.number, c.start
+		}
+	}
+	switch {
+	case len(p.running) == 1:
+		what = fmt.Sprintf("program #%d is running", first)
+	case len(p.running) > 1:
+		what = fmt.Sprintf("%d programs are running", len(p.running))
+	case what == "":
 		return ""
 	}
 	line := printable(fmt.Sprintf("%s, %.0fs", what, time.Since(since).Truncate(time.Second).Seconds()))

@@ -79,6 +79,9 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 func (r *recording) add(req *http.Request, sent []byte, res *http.Response, got []byte) {
 	request := r.body(sent)
 	response := r.body(got)
+	if isStream(res.Header) {
+		response = r.scrub.cleanStream(string(got))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cassette.AddInteraction(&cassette.Interaction{
@@ -152,7 +155,8 @@ func (f oneFile) WriteFile(_ string, data []byte) error {
 	return err
 }
 
-// A tee keeps what is read and hands it over at its end.
+// A tee keeps what is read and hands it over at its end. Whoever reads the
+// stream of a response closes it at the event that ends it, which is an end too.
 type tee struct {
 	io.ReadCloser
 	got  []byte
@@ -162,9 +166,22 @@ type tee struct {
 func (t *tee) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	t.got = append(t.got, p[:n]...)
-	if err == io.EOF && t.done != nil {
+	if err == io.EOF {
+		t.end()
+	}
+	return n, err
+}
+
+func (t *tee) Close() error {
+	if streamEnded(t.got) {
+		t.end()
+	}
+	return t.ReadCloser.Close()
+}
+
+func (t *tee) end() {
+	if t.done != nil {
 		t.done(t.got)
 		t.done = nil
 	}
-	return n, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -105,6 +106,12 @@ func (r *replay) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Header.Set("Retry-After-Ms", "0")
 	}
 	return res, nil
+}
+
+// streamed reports whether the requests of the recording ask for streams.
+func (r *replay) streamed() bool {
+	var request struct{ Stream bool }
+	return json.Unmarshal([]byte(r.cassette.Interactions[0].Request.Body), &request) == nil && request.Stream
 }
 
 // refusal answers a request that is not known. An error of the wire would not

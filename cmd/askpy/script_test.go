@@ -151,7 +151,9 @@ func readReply(ts *testscript.TestScript, line string) responsestest.Reply {
 	}
 	switch verb {
 	case "text":
-		return responsestest.Text(strings.ReplaceAll(rest, `\e`, "\x1b"))
+		return responsestest.Text(strings.NewReplacer(`\e`, "\x1b", `\n`, "\n").Replace(rest))
+	case "comment":
+		return responsestest.Commentary(rest)
 	case "refuse":
 		return responsestest.Refusal(rest)
 	case "call": // ID NAME ARGUMENTS
@@ -168,6 +170,10 @@ func readReply(ts *testscript.TestScript, line string) responsestest.Reply {
 		return responsestest.HTTP(number(first), second)
 	case "busy":
 		return responsestest.RateLimited(time.Millisecond)
+	case "paced": // DURATION REPLY
+		d, err := time.ParseDuration(first)
+		ts.Check(err)
+		return readReply(ts, second).Paced(d)
 	case "late": // DURATION REPLY
 		d, err := time.ParseDuration(first)
 		ts.Check(err)

@@ -1,0 +1,173 @@
+package main_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fnloop/fnloop/responsestest"
+)
+
+// A terminal is a command on a terminal of its own, which script(1) makes.
+type terminal struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+
+	mu    sync.Mutex
+	shown bytes.Buffer // since the last match of expect
+	ended chan struct{}
+}
+
+// onTerminal starts a command of the shell, in which askpy is this program.
+func onTerminal(t *testing.T, server *responsestest.Server, command string, env ...string) *terminal {
+	t.Helper()
+	if _, err := exec.LookPath("script"); err != nil {
+		t.Skipf("script(1) makes the terminal, and is not installed: %v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "askpy")); err != nil {
+		t.Fatal(err)
+	}
+	x := &terminal{t: t, cmd: exec.Command("script", "-qec", command, "/dev/null"), ended: make(chan struct{})}
+	x.cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
+		"OPENAI_API_KEY="+server.Key, "OPENAI_BASE_URL="+server.URL)
+	x.cmd.Env = append(x.cmd.Env, env...)
+	x.cmd.Stdout = x
+	if x.in, err = x.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(x.ended); x.cmd.Wait() }()
+	t.Cleanup(func() {
+		x.cmd.Process.Kill()
+		<-x.ended
+	})
+	return x
+}
+
+func (x *terminal) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.shown.Write(p)
+}
+
+// expect waits until what is shown matches, and gives it up to there.
+func (x *terminal) expect(pattern string) string {
+	x.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		x.mu.Lock()
+		if at := re.FindIndex(x.shown.Bytes()); at != nil {
+			got := string(x.shown.Next(at[1]))
+			x.mu.Unlock()
+			return got
+		}
+		x.mu.Unlock()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.t.Fatalf("the terminal does not show %q but %q", pattern, x.shown.String())
+	return ""
+}
+
+func (x *terminal) send(text string) {
+	x.t.Helper()
+	if _, err := io.WriteString(x.in, text); err != nil {
+		x.t.Error(err)
+	}
+}
+
+// end waits for the end of the command, checks its status and gives what was
+// shown since the last match.
+func (x *terminal) end(status int) string {
+	x.t.Helper()
+	select {
+	case <-x.ended:
+	case <-time.After(20 * time.Second):
+		x.t.Fatalf("the command does not end; the terminal shows %q", x.expect(`(?s).*`))
+	}
+	if got := x.cmd.ProcessState.ExitCode(); got != status {
+		x.t.Errorf("the command ended with status %d, want %d", got, status)
+	}
+	return x.shown.String()
+}
+
+// The answer is shown as it comes, and what comes of it is told when no more
+// does.
+func TestStreamed(t *testing.T) {
+	server := responsestest.NewServer(responsestest.Text("One and two and three.").Broken(responsestest.Freeze, 5))
+	defer server.Close()
+	x := onTerminal(t, server, "askpy --runner fake 'count'")
+	x.expect(`thinking`)
+	x.expect(`\r\x1b\[KOne`)
+	x.send("\x03")
+	if got := x.end(130); !strings.Contains(got, "\r\naskpy: interrupted\r\naskpy: the text above is not the whole answer\r\n") {
+		t.Errorf("the terminal shows %q", got)
+	}
+}
+
+// A stream that ends too early is a failure, after whatever text.
+func TestStreamCut(t *testing.T) {
+	server := responsestest.NewServer(responsestest.Text("One and two and three.").Broken(responsestest.HalfLine, 5))
+	defer server.Close()
+	x := onTerminal(t, server, "askpy --runner fake 'count'")
+	x.expect(`One`)
+	got := x.end(1)
+	if !regexp.MustCompile(`\r\naskpy: .*stream ended.*\r\naskpy: the text above is not the whole answer\r\n$`).MatchString(got) {
+		t.Errorf("the terminal shows %q", got)
+	}
+	if n := len(server.Requests()); n != 1 {
+		t.Errorf("%d requests were sent after text had been shown, want 1", n)
+	}
+}
+
+// What a program prints is shown, dimmed, while it runs.
+func TestLiveOutput(t *testing.T) {
+	needSandbox(t)
+	script := func() *responsestest.Server {
+		return responsestest.NewServer(
+			responsestest.Join(responsestest.Commentary("I will\nlook."), responsestest.Call("call_1", "run_python", `{"code":"print('first', flush=True)\nprint('\\x1b[2Jpart', end='', flush=True)\nimport time\ntime.sleep(1.2)\nprint('ed')"}`)),
+			responsestest.Text("Done."),
+		)
+	}
+	server := script()
+	defer server.Close()
+	x := onTerminal(t, server, "askpy 'look'")
+	x.expect(`\r\x1b\[KI will\r\n`)
+	x.expect(`look\.\r\n`)
+	x.expect(`\x1b\[2m    stdout\| first\x1b\[0m\r\n`)
+	x.expect(`program #1 is running, 1s`)
+	x.expect(`    stdout\| \\x1b\[2Jparted`)
+	x.expect(`\x1b\[KDone\.\r\n`)
+	if rest := x.end(0); rest != "" {
+		t.Errorf("after the answer the terminal shows %q", rest)
+	}
+
+	server = script()
+	defer server.Close()
+	x = onTerminal(t, server, "askpy 'look' >answer; cat answer", "NO_COLOR=1")
+	shown := x.expect(`Done\.\r\n$`)
+	if strings.Contains(shown, "stdout|") || strings.Contains(shown, "\x1b[2m") || strings.Count(shown, "look") != 1 {
+		t.Errorf("the terminal shows %q", shown)
+	}
+	x.end(0)
+	for _, r := range server.Requests() {
+		if bytes.Contains(r.Body, []byte(`"stream"`)) {
+			t.Error("a stream was asked for although the answer goes to a file")
+		}
+	}
+}
