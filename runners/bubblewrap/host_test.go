@@ -456,6 +456,10 @@ func TestSmallMemory(t *testing.T) {
 	if _, ok := errors.AsType[*fnloop.ProgramError](err); !ok {
 		t.Errorf("Run() error = %v", err)
 	}
+	_, err = r.Run(t.Context(), fnloop.Program{Source: strings.Repeat("#", 5<<20), Limits: fnloop.Limits{Memory: bubblewrap.MinMemory}})
+	if e, ok := errors.AsType[*fnloop.ProgramError](err); !ok || e.Field != "source" {
+		t.Errorf("Run() error = %v for a source that /tmp has no room for", err)
+	}
 	res, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)", Limits: fnloop.Limits{Memory: bubblewrap.MinMemory}})
 	if err != nil || res.Stdout != "1\n" {
 		t.Errorf("Run() = %+v, %v", res, err)

@@ -23,7 +23,7 @@ var errClosed = errors.New("bubblewrap: the runner is closed")
 // [*Error] where the host cannot isolate programs.
 func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
 	limits := r.limits(p.Limits)
-	if err := check(p, limits); err != nil {
+	if err := r.check(p, limits); err != nil {
 		return fnloop.Result{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -39,12 +39,15 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 }
 
 // check reports whether p can be run within limits.
-func check(p fnloop.Program, limits fnloop.Limits) error {
+func (r *Runner) check(p fnloop.Program, limits fnloop.Limits) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
 	if limits.Memory < MinMemory {
 		return &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
+	}
+	if room := r.tmp(limits.Memory) / 2; int64(len(p.Source)) > room {
+		return &fnloop.ProgramError{Field: "source", Reason: fmt.Sprintf("%d bytes are more than half of /tmp, %d", len(p.Source), room)}
 	}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
+
+	"github.com/fnloop/fnloop/internal/seccomp"
 )
 
 // api is the part of the engine's client that is used.
@@ -66,9 +68,46 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	if e.lease, err = newLease(); err != nil {
 		return nil, &Error{Host: host, Err: err}
 	}
+	if e.podman, err = e.isPodman(ctx); err == nil {
+		e.seccomp, err = e.policy()
+	}
+	if err != nil {
+		e.lease.release()
+		return nil, err
+	}
 	e.pool = &warm{Size: r.Warm, Make: func(ctx context.Context, s spec) (*sandbox, error) { return r.start(ctx, e, s) }}
 	r.reap(ctx, e)
 	return e, nil
+}
+
+func (e *engine) isPodman(ctx context.Context) (bool, error) {
+	version, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return false, e.classify(ctx, err)
+	}
+	for _, c := range version.Components {
+		if strings.Contains(c.Name, "Podman") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// policy is our seccomp policy as the engine wants it. Docker takes it as it is;
+// Podman takes the name of a file on its own machine.
+func (e *engine) policy() (string, error) {
+	if !e.podman {
+		return seccomp.Profile(), nil
+	}
+	if !strings.HasPrefix(e.host, "unix://") {
+		return "", &Error{Host: e.host, Err: fmt.Errorf("%w: it takes no seccomp policy from another machine", ErrNotIsolated),
+			Advice: "use Podman through its socket, or Docker"}
+	}
+	file := e.lease.path + ".json"
+	if err := os.WriteFile(file, []byte(seccomp.Profile()), 0o600); err != nil {
+		return "", &Error{Host: e.host, Err: err}
+	}
+	return file, nil
 }
 
 // dial finds an engine that answers. Of several places the first that has an

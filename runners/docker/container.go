@@ -18,7 +18,6 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/fnloop/fnloop/internal/seccomp"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -45,6 +44,16 @@ func (r *Runner) config(e *engine, s spec) (*container.Config, *container.HostCo
 	ulimit := func(name string, n int64) *container.Ulimit {
 		return &container.Ulimit{Name: name, Soft: n, Hard: n}
 	}
+	// exec, as elsewhere: a program that can run Python needs no executable file
+	// to do harm.
+	tmpfs := fmt.Sprintf("rw,nosuid,nodev,exec,size=%d,mode=1777", s.tmp)
+	if !e.podman { // which has no such option
+		tmpfs += fmt.Sprintf(",nr_inodes=%d", DefaultInodes)
+	}
+	var health *container.HealthConfig
+	if !e.podman { // which would make a timer of this
+		health = &container.HealthConfig{Test: []string{"NONE"}}
+	}
 	return &container.Config{
 			Image:      e.image,
 			User:       "65534:65534",
@@ -56,7 +65,7 @@ func (r *Runner) config(e *engine, s spec) (*container.Config, *container.HostCo
 			Cmd:         []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source},
 			AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			OpenStdin: true, StdinOnce: true,
-			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+			Healthcheck: health,
 			Labels:      e.lease.labels(e.image, time.Now().Add(maxAge)),
 		}, &container.HostConfig{
 			Runtime:        r.Runtime,
@@ -66,16 +75,12 @@ func (r *Runner) config(e *engine, s spec) (*container.Config, *container.HostCo
 			ReadonlyRootfs: true,
 			Init:           &off, // see the package comment
 			CapDrop:        []string{"ALL"},
-			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + seccomp.Profile()},
+			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + e.seccomp},
 			LogConfig:      container.LogConfig{Type: "none"},
 			RestartPolicy:  container.RestartPolicy{Name: "no"},
 			OomScoreAdj:    500,
 			ShmSize:        s.tmp,
-			Tmpfs: map[string]string{
-				// exec, as elsewhere: a program that can run Python needs no
-				// executable file to do harm.
-				"/tmp": fmt.Sprintf("rw,nosuid,nodev,exec,size=%d,nr_inodes=%d,mode=1777", s.tmp, DefaultInodes),
-			},
+			Tmpfs:          map[string]string{"/tmp": tmpfs},
 			Resources: container.Resources{
 				CgroupParent: r.CgroupParent,
 				Memory:       s.memory,

@@ -64,6 +64,7 @@ func (l *lease) release() error {
 		return nil
 	}
 	os.Remove(l.path)
+	os.Remove(l.path + ".json") // see engine.policy
 	return l.file.Close()
 }
 
@@ -135,7 +136,7 @@ func (r *Runner) reap(ctx context.Context, e *engine) {
 	}
 	for _, l := range leases {
 		info, err := l.Info()
-		if err != nil || named[l.Name()] || time.Since(info.ModTime()) < time.Hour {
+		if err != nil || named[strings.TrimSuffix(l.Name(), ".json")] || time.Since(info.ModTime()) < time.Hour {
 			continue
 		}
 		path := filepath.Join(filepath.Dir(e.lease.path), l.Name())

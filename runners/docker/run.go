@@ -24,6 +24,10 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.memory",
 			Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
 	}
+	if room := r.tmp(limits.Memory) / 2; int64(len(p.Source)) > room {
+		return fnloop.Result{}, &fnloop.ProgramError{Field: "source",
+			Reason: fmt.Sprintf("%d bytes are more than half of /tmp, %d", len(p.Source), room)}
+	}
 	if err := ctx.Err(); err != nil {
 		return fnloop.Result{}, err
 	}
@@ -221,6 +225,8 @@ type engine struct {
 	image     string   // its digest or identifier: a tag may come to mean another
 	memory    int64    // of the engine's host, in bytes; zero where it is not known
 	unlimited []string // what cannot be enforced
+	podman    bool     // and not Docker
+	seccomp   string   // our policy, or where it is
 	lease     *lease
 	pool      *warm
 
