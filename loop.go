@@ -77,8 +77,18 @@ type Loop struct {
 	// longer one the run stops at once. Zero means DefaultMaxRetryWait.
 	MaxRetryWait time.Duration
 	// IdleTimeout is how long the stream of a response may be silent; it counts
-	// for [Loop.Events] alone. Zero means DefaultIdleTimeout.
+	// for [Loop.Events], and with WebSocket for every response. Zero means
+	// DefaultIdleTimeout.
 	IdleTimeout time.Duration
+	// WebSocket makes a run send its requests over one WebSocket, which saves
+	// the set-up of each of them. It needs openai-go's own service as the
+	// Client, whose options that edit a request's body then have no effect. A
+	// connection that is lost or has reached the API's limits is replaced, and
+	// where none is to be had the rest of the run goes over HTTP; a log record
+	// says so. Each run has a connection of its own, which is closed when the
+	// run ends, so that there is none to close for the caller. It is read ahead
+	// of a slow reader of the events.
+	WebSocket bool
 	// State says where the conversation is kept. Zero means Chained.
 	State State
 	// KeepItems keeps the conversation's items in the Answer of a chained Loop
@@ -135,6 +145,7 @@ type run struct {
 	log    *slog.Logger
 	answer *Answer
 	events chan Event // of the calls that run, when there is a reader
+	link   link
 	sent   []json.RawMessage
 	replay bool // the conversation itself is sent in place of what was forgotten
 	// carried is how many of answer.Calls are of an earlier run; they are
@@ -164,6 +175,7 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts option
 		var leave func()
 		if leave, err = r.enter(); err == nil {
 			defer leave()
+			defer r.disconnect()
 			err = r.drive(ctx)
 		}
 	}

@@ -37,6 +37,9 @@ func (l *Loop) settings() (*settings, error) {
 	if l.Client == nil {
 		return nil, &ConfigError{"Loop.Client", "is nil; give it the Responses field of openai-go's client"}
 	}
+	if _, ok := l.Client.(*responses.ResponseService); l.WebSocket && !ok {
+		return nil, &ConfigError{"Loop.WebSocket", fmt.Sprintf("is set, but a Client of type %T has none; give it a *responses.ResponseService", l.Client)}
+	}
 	if l.Model == "" && l.BeforeRequest == nil {
 		return nil, &ConfigError{"Loop.Model", "is empty"}
 	}

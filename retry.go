@@ -119,6 +119,11 @@ func (r *reply) failure() *failure {
 
 // try sends a request once, in the way that suits the reader and the client.
 func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+	if r.loop.WebSocket {
+		if reply, fail, ok := r.converse(ctx, params); ok {
+			return reply, fail
+		}
+	}
 	if r.opts.emit != nil {
 		switch r.loop.Client.(type) {
 		case *responses.ResponseService, streamer:

@@ -290,8 +290,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, handle func(*exch
 	}}
 	defer s.enter(x)()
 	var err error
-	x.body, err = io.ReadAll(r.Body)
-	x.record.Body = x.body
+	if r.Body != nil { // requests that a client made, and no server read, may have none
+		x.body, err = io.ReadAll(r.Body)
+		x.record.Body = x.body
+	}
 	s.add(x.record)
 	if err != nil {
 		x.gone()

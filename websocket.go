@@ -1,0 +1,268 @@
+package fnloop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/packages/websocket"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+const (
+	// handshakeWait is how long the API may take to accept a WebSocket. HTTP is
+	// there for when it does not.
+	handshakeWait = 15 * time.Second
+	// farewell is how long a run waits for the API to close its side. By then
+	// the answer is there, so that this is no more than good manners.
+	farewell = 10 * time.Millisecond
+)
+
+// A link is the WebSocket of a run.
+type link struct {
+	conn      *responses.ResponseConnection // nil when there is none, or no more
+	handshake *http.Response                // that opened conn
+	served    bool                          // a response has come on conn
+	head      string                        // the last one that was completed
+	refused   bool                          // the run goes on over HTTP
+}
+
+// converse sends a request on the run's WebSocket and reads the response. It
+// reports false when the request has to go over HTTP.
+func (r *run) converse(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure, bool) {
+	for {
+		if !r.connect(ctx) {
+			return nil, nil, false
+		}
+		used := r.link.served
+		sent, chained := r.onlyNew(params)
+		reply, fail := r.ask(ctx, sent)
+		if fail == nil {
+			r.link.served = true
+			r.link.head = ""
+			if reply.Status == "completed" {
+				r.link.head = reply.ID
+			}
+			return reply, nil, true
+		}
+		r.link.head = "" // the API forgets what a refused request continues
+		switch code := fail.code(); {
+		case used && fail.unsent(): // the connection was lost while handlers ran
+		case used && code == "websocket_connection_limit_reached":
+			r.hangUp()
+		case chained && code == "previous_response_not_found":
+		default:
+			return nil, fail, true
+		}
+	}
+}
+
+// code is the API's word for the failure, if it has said one.
+func (f *failure) code() string {
+	if e, ok := errors.AsType[*RequestError](f.err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// unsent reports whether the request has not left.
+func (f *failure) unsent() bool {
+	e, ok := errors.AsType[*websocket.DeliveryError](f.err)
+	return ok && !e.MayHaveBeenSent
+}
+
+// connect opens the run's WebSocket unless it is open. It reports whether there
+// is one. If the API does not accept it, or the client cannot have one, the
+// rest of the run goes over HTTP.
+func (r *run) connect(ctx context.Context) bool {
+	if r.link.conn != nil || r.link.refused {
+		return !r.link.refused
+	}
+	opening, cancel := context.WithTimeout(ctx, min(handshakeWait, r.idleTimeout))
+	defer cancel()
+	client := r.loop.Client.(*responses.ResponseService) // settings has checked
+	options := responses.ResponseConnectionOptions{
+		MaxMessageBytes:  maxResponse,
+		MaxBufferedBytes: maxResponse,
+		CloseTimeout:     farewell,
+	}
+	start := time.Now()
+	var answer *http.Response
+	conn, err := client.Connect(opening, options, option.WithResponseInto(&answer))
+	if err != nil {
+		status := 0
+		if answer != nil {
+			status = answer.StatusCode
+		}
+		if ctx.Err() == nil {
+			r.log.InfoContext(ctx, "no WebSocket, the run goes on over HTTP", "status", status, "error", err)
+		}
+		r.link = link{refused: true}
+		return false
+	}
+	r.log.DebugContext(ctx, "connected", "duration", time.Since(start))
+	r.link = link{conn: conn, handshake: answer}
+	return true
+}
+
+// hangUp ends the WebSocket at once, and with it the response that is being
+// made.
+func (r *run) hangUp() {
+	if r.link.conn != nil {
+		r.link.conn.Abort()
+		r.link = link{}
+	}
+}
+
+// disconnect ends the WebSocket when the run has ended.
+func (r *run) disconnect() {
+	if r.link.conn != nil {
+		r.link.conn.Close()
+		r.link = link{}
+	}
+}
+
+// onlyNew leaves out of a stateless request what the API holds: it keeps the
+// last response of a connection there, although it stores nothing. It reports
+// whether there was something to leave out.
+func (r *run) onlyNew(params responses.ResponseNewParams) (responses.ResponseNewParams, bool) {
+	a := r.answer
+	if r.loop.State != Stateless || a.ID == "" || r.link.head != a.ID {
+		return params, false
+	}
+	n := len(a.Items)
+	if r.loop.BeforeRequest != nil && !beginsWith(r.sent, a.Items) { // it has edited the conversation
+		return params, false
+	}
+	params.Input.OfInputItemList = params.Input.OfInputItemList[n:]
+	params.PreviousResponseID = param.NewOpt(a.ID)
+	return params, true
+}
+
+// beginsWith reports whether the first of the items are the same as before.
+func beginsWith(items, before []json.RawMessage) bool {
+	if len(items) < len(before) {
+		return false
+	}
+	for i, item := range before {
+		b, err := json.Marshal(item) // as they were when they were sent
+		if err != nil || !bytes.Equal(b, items[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// createEvent is a request in the form in which it is sent on a WebSocket: the
+// same JSON with a type. Background is false if it is set, and not known there.
+func createEvent(params responses.ResponseNewParams) (json.RawMessage, error) {
+	params.Background = param.Opt[bool]{}
+	body, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte(`{"type":"response.create",`), body[1:]...), nil
+}
+
+// ask sends a request on the WebSocket once and emits the events of its
+// response.
+func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+	message, err := createEvent(params)
+	if err != nil {
+		return nil, classify(err, nil)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
+	defer idle.Stop()
+
+	a := assembly{emit: r.emit}
+	conn := r.link.conn
+	if err := conn.SendRaw(ctx, message); err != nil {
+		return nil, r.lost(ctx, err, &a)
+	}
+	for {
+		idle.Reset(r.idleTimeout) // the reader's time is not the server's
+		data, err := conn.RecvRaw(ctx)
+		idle.Stop()
+		if err != nil {
+			return nil, r.lost(ctx, err, &a)
+		}
+		reply, err := a.event(data)
+		if err != nil {
+			r.hangUp()
+			return nil, &failure{err: &StreamError{Events: a.events, Err: err}}
+		}
+		if reply == nil || reply.ID != "" && reply.ID == r.answer.ID { // no response continues itself
+			continue
+		}
+		seen := a.seen && r.opts.emit != nil
+		if reply.body != nil {
+			reply.seen = seen
+			return reply, nil
+		}
+		fail := refusal(data, r.link.handshake)
+		if fail == nil || a.events > 1 {
+			r.hangUp() // what may yet come of this response is not for the next request
+		}
+		if fail == nil {
+			reply.seen = seen
+			return reply, nil
+		}
+		fail.retry = fail.retry && !seen
+		return nil, fail
+	}
+}
+
+// lost says what to make of a connection that failed, and ends it.
+func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
+	r.hangUp()
+	_, noJSON := errors.AsType[*json.SyntaxError](err)
+	if a.events > 0 || noJSON || context.Cause(ctx) == ErrIdleStream {
+		a.seen = a.seen && r.opts.emit != nil
+		return r.streamFailure(ctx, err, nil, a)
+	}
+	sent := true
+	if e, ok := errors.AsType[*websocket.DeliveryError](err); ok {
+		sent = e.MayHaveBeenSent
+	}
+	e := &RequestError{Attempts: 1, MaybeDelivered: sent, Err: err}
+	return &failure{err: e, retry: !errors.Is(err, websocket.ErrMessageLimit), wait: -1, maybeDelivered: sent}
+}
+
+// refusal makes of an error message what the same refusal over HTTP would be.
+// It is nil for the error that is an event of a response.
+func refusal(data []byte, handshake *http.Response) *failure {
+	var e struct {
+		Status   int             `json:"status"`
+		Sequence *int64          `json:"sequence_number"`
+		Error    json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(data, &e) != nil || e.Status < http.StatusBadRequest || e.Sequence != nil {
+		return nil
+	}
+	var more struct {
+		Headers map[string]string `json:"headers"`
+	}
+	json.Unmarshal(e.Error, &more) // what is missing is empty
+	answer := &http.Response{
+		Status:     fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status)),
+		StatusCode: e.Status,
+		Header:     make(http.Header),
+		Body:       http.NoBody,
+		Request:    handshake.Request,
+	}
+	for name, value := range more.Headers {
+		answer.Header.Set(name, value)
+	}
+	api := new(responses.Error)
+	json.Unmarshal(e.Error, api) // the same
+	api.StatusCode, api.Request, api.Response = e.Status, answer.Request, answer
+	return classify(api, answer)
+}
