@@ -47,7 +47,7 @@ var mayImport = []struct {
 	{"runners/bubblewrap", []string{".", "./internal/...", "golang.org/x/sys/..."}},
 	{"runners/docker", []string{
 		".", "./internal/...", "golang.org/x/sys/...",
-		"github.com/containerd/errdefs", "github.com/docker/go-units", "github.com/moby/moby/api/...", "github.com/moby/moby/client",
+		"github.com/containerd/errdefs", "github.com/moby/moby/api/...", "github.com/moby/moby/client",
 	}},
 	{"runners/runtimecloud", []string{".", "./internal/...", "golang.org/x/sync/..."}},
 	{"runners/runtimecloud/runtimetest", []string{"."}},
