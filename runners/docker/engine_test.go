@@ -470,7 +470,12 @@ func upped(t *testing.T, p *proxy, limit time.Duration, then func()) (fnloop.Res
 	r := open(t, &docker.Runner{Host: p.addr})
 	up := make(chan struct{})
 	var once sync.Once
-	w := writerFunc(func(b []byte) (int, error) { once.Do(func() { close(up) }); return len(b), nil })
+	w := writerFunc(func(b []byte) (int, error) {
+		if strings.HasSuffix(string(b), "\n") { // print may write it on its own
+			once.Do(func() { close(up) })
+		}
+		return len(b), nil
+	})
 	go func() { <-up; then() }()
 	begin := time.Now()
 	res, err := r.Run(t.Context(), fnloop.Program{

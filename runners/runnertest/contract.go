@@ -92,7 +92,7 @@ var contract = []testCase{
 			defer cancel()
 			w := new(recorder)
 			call := start(ctx, r, fnloop.Program{Source: "import time\nprint('begun')\ntime.sleep(60)", Stdout: w})
-			for deadline := time.Now().Add(15 * time.Second); len(w.all()) == 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(15 * time.Second); !strings.Contains(strings.Join(w.all(), ""), "\n") && time.Now().Before(deadline); {
 				time.Sleep(10 * time.Millisecond)
 			}
 			cancel()
