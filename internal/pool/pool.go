@@ -21,6 +21,8 @@ const (
 	// less where the taken one comes back before: to make one costs about as
 	// much of a processor as to run a short program, and that goes first.
 	refillDelay = 30 * time.Millisecond
+	// maxHold is how long Put may take.
+	maxHold = time.Second
 	// maxIdle is how long a member waits for a program.
 	maxIdle = 10 * time.Minute
 )
@@ -142,24 +144,32 @@ func (p *Pool[K, M]) Fill(key K) {
 	p.makeFor(key)
 }
 
-// Put takes a used member back and removes it, behind the caller's back as far
-// as it can keep up.
+// Put takes a used member back and removes it in the background. Where more
+// come back than can be removed it holds the caller up for a while, so that
+// they do not pile up, but not for long: what removes may itself be stuck.
 func (p *Pool[K, M]) Put(m M) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.init()
+	p.refillIn(0)
+	p.mu.Unlock()
+	held := true
 	select {
 	case p.removes <- struct{}{}:
-		p.work.Go(func() {
-			defer func() { <-p.removes }()
-			m.Remove()
-		})
 	default:
-		p.mu.Unlock()
-		m.Remove()
-		p.mu.Lock()
+		timer := time.NewTimer(maxHold)
+		defer timer.Stop()
+		select {
+		case p.removes <- struct{}{}:
+		case <-timer.C:
+			held = false
+		}
 	}
-	p.refillIn(0)
+	p.work.Go(func() {
+		m.Remove()
+		if held {
+			<-p.removes
+		}
+	})
 }
 
 // Close removes the members that are ready and waits until those that are being

@@ -249,6 +249,21 @@ func TestLoad(t *testing.T) {
 	})
 }
 
+func TestStuckRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{removeTime: time.Hour}
+		p := start(t, f, 0)
+		for range 30 {
+			b := get(t, p, "a", false)
+			begin := time.Now()
+			p.Put(b)
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("Put() took %v", took)
+			}
+		}
+	})
+}
+
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(factory)
