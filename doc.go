@@ -32,7 +32,8 @@
 // [PythonTool] gives the model a tool run_python. The program that the model
 // writes runs on a [Runner], such as that of runners/bubblewrap, and the model
 // reads back a [Result] of four fields: exit_code, timed_out, stdout, stderr.
-// A Runner is one method; package runners/runnertest judges yours.
+// [CustomPythonTool] is the same for models that take custom tools: the program
+// then needs no escaping in JSON. A Runner is one method; package runners/runnertest judges yours.
 //
 // # The rules of the loop
 //
@@ -88,7 +89,8 @@
 //
 // Where the conversation itself is kept, [Loop.State] says: with the API, from
 // response to response or in a conversation object, or in the Answer alone.
-// [RunAs] asks for the answer as a Go value.
+// [Loop.WebSocket] sends the requests of a run over one connection. [RunAs] asks
+// for the answer as a Go value.
 //
 // # Errors
 //

@@ -726,3 +726,32 @@ func ExampleTool_custom() {
 	// Output:
 	// no rows for SELECT name FROM users
 }
+
+// As a custom tool the model writes the program as it is, and not as a string in
+// JSON.
+func ExampleCustomPythonTool() {
+	srv := responsestest.NewServer(
+		responsestest.CustomCall("call_1", "run_python", "print('a \"b\"')"),
+		responsestest.Text("It printed a and b."),
+	)
+	defer srv.Close()
+
+	runner := &fake.Runner{Func: func(_ context.Context, p fnloop.Program) (fnloop.Result, error) {
+		return fake.Exit(0, "ran "+p.Source+"\n"), nil
+	}}
+	loop := &fnloop.Loop{
+		Client: srv.Client(),
+		Model:  "gpt-6-astra",
+		Tools:  []fnloop.Tool{fnloop.CustomPythonTool(runner, fnloop.Limits{})},
+	}
+	answer, err := loop.Run(context.Background(), "Print a and b.")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s\n", answer.Calls[0].Arguments)
+	fmt.Println(answer.Text)
+	// Output:
+	// print('a "b"')
+	// It printed a and b.
+}
