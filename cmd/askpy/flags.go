@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,9 @@ Flags:
 	--record FILE      write the conversation to FILE, without keys and cookies
 	--replay FILE      answer from a recording; programs do run, requests are not
 	                   sent but have to be those of the recording
+	--session FILE     keep the conversation in FILE and go on with it the next
+	                   time; without a prompt, finish what was interrupted
+	--approve          ask on the terminal before each program is run
 	--verbose          show the programs and their output
 	--quiet            show nothing but errors
 	--version          print the version
@@ -81,6 +85,8 @@ type options struct {
 	json     bool
 	record   string
 	replay   string
+	session  string
+	approve  bool
 	verbose  bool
 	quiet    bool
 	version  bool
@@ -126,6 +132,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	flags.BoolVar(&opts.json, "json", false, "")
 	flags.StringVar(&opts.record, "record", "", "")
 	flags.StringVar(&opts.replay, "replay", "", "")
+	flags.StringVar(&opts.session, "session", "", "")
+	flags.BoolVar(&opts.approve, "approve", false, "")
 	flags.BoolVar(&opts.verbose, "verbose", false, "")
 	flags.BoolVar(&opts.quiet, "quiet", false, "")
 	flags.BoolVar(&opts.version, "version", false, "")
@@ -141,7 +149,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	var empty error
 	flags.Visit(func(f *flag.Flag) {
-		if f.Value.String() == "" && (f.Name == "model" || f.Name == "runner" || f.Name == "record" || f.Name == "replay") {
+		if f.Value.String() == "" && slices.Contains([]string{"model", "runner", "record", "replay", "session"}, f.Name) {
 			empty = usagef("--%s is empty; give it a value or leave it out", f.Name)
 		}
 	})
@@ -152,6 +160,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		return opts, usagef("--quiet and --verbose contradict each other; give one of them")
 	case opts.record != "" && opts.replay != "":
 		return opts, usagef("--record and --replay cannot go together; give one of them")
+	case opts.session != "" && opts.replay != "":
+		return opts, usagef("--session and --replay cannot go together: what was recorded is no conversation to go on with")
 	case opts.runner != auto && runners[opts.runner] == nil:
 		return opts, usagef("--runner: unknown runner %q; the runners are %s", opts.runner, strings.Join(runnerNames(), ", "))
 	}
@@ -174,24 +184,32 @@ func checkArguments(args []string) error {
 // maxPrompt is the size of the longest text that the API takes, in bytes.
 const maxPrompt = 10 << 20
 
-// readPrompt takes the prompt from the command line or from standard input.
-func readPrompt(ctx context.Context, opts options, stdin io.Reader) (string, error) {
+// readPrompt takes the prompt from the command line or from standard input. It
+// may be missing, and is empty then, where there is something to resume.
+func readPrompt(ctx context.Context, opts options, stdin io.Reader, resume bool) (string, error) {
+	const like = `give one, as in askpy "compute fib(40)"`
 	where, prompt := "the prompt", ""
 	if len(opts.args) > 0 {
 		prompt = opts.args[0]
 	} else {
-		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			return "", usagef(`no prompt; give one, as in askpy "compute fib(40)"`)
-		}
 		where = "the prompt on standard input"
-		var err error
-		if prompt, err = readAll(ctx, stdin); err != nil {
-			return "", err
+		if f, ok := stdin.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+			var err error
+			if prompt, err = readAll(ctx, stdin); err != nil {
+				return "", err
+			}
+		} else if !resume && opts.session == "" {
+			return "", usagef("no prompt; %s", like)
+		}
+		if resume && strings.TrimSpace(prompt) == "" {
+			return "", nil
 		}
 	}
 	switch {
+	case strings.TrimSpace(prompt) == "" && opts.session != "" && len(opts.args) == 0:
+		return "", usagef("no prompt, and the conversation in %s has nothing to finish; %s", opts.session, like)
 	case strings.TrimSpace(prompt) == "":
-		return "", usagef(`%s is empty; give one, as in askpy "compute fib(40)"`, where)
+		return "", usagef("%s is empty; %s", where, like)
 	case len(prompt) > maxPrompt:
 		return "", usagef("%s is longer than the %d MiB that the API takes", where, maxPrompt>>20)
 	case !utf8.ValidString(prompt):

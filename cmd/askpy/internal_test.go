@@ -194,6 +194,47 @@ func TestRunnerFails(t *testing.T) {
 	}
 }
 
+// A run and the one that continues it are one to who asked.
+func TestJoined(t *testing.T) {
+	call := func(turn int, id string) fnloop.Call { return fnloop.Call{Turn: turn, ID: id} }
+	result := func(turn int, id string) fnloop.CallResult { return fnloop.CallResult{Call: call(turn, id)} }
+	earlier := &fnloop.Answer{
+		Stop: fnloop.StopApproval, Turns: 2, Responses: 2, Usage: fnloop.Usage{TotalTokens: 10},
+		Calls:   []fnloop.CallResult{result(1, "a"), result(2, "b")},
+		Pending: []fnloop.Call{call(2, "c")},
+		Open:    []string{"b", "c"},
+	}
+	unsent := &fnloop.Answer{ // it ended before it could send the outputs
+		Stop: fnloop.StopRequest, Open: []string{"b", "c"},
+		Calls: []fnloop.CallResult{result(2, "b"), result(2, "c")},
+	}
+	sent := &fnloop.Answer{
+		Stop: fnloop.StopApproval, Turns: 2, Responses: 2, Usage: fnloop.Usage{TotalTokens: 5},
+		Calls:   []fnloop.CallResult{result(2, "c"), result(1, "c"), result(2, "d")}, // an ID can come again
+		Pending: []fnloop.Call{call(2, "e")},
+		Open:    []string{"d", "e"},
+	}
+	for _, test := range []struct {
+		name  string
+		later *fnloop.Answer
+		want  *fnloop.Answer
+	}{
+		{"unsent", unsent, &fnloop.Answer{
+			Stop: fnloop.StopRequest, Turns: 2, Responses: 2, Usage: fnloop.Usage{TotalTokens: 10}, Open: unsent.Open,
+			Calls: []fnloop.CallResult{result(1, "a"), result(2, "b"), result(2, "c")},
+		}},
+		{"sent", sent, &fnloop.Answer{
+			Stop: fnloop.StopApproval, Turns: 4, Responses: 4, Usage: fnloop.Usage{TotalTokens: 15}, Open: sent.Open,
+			Calls:   []fnloop.CallResult{result(1, "a"), result(2, "b"), result(2, "c"), result(3, "c"), result(4, "d")},
+			Pending: []fnloop.Call{call(4, "e")},
+		}},
+	} {
+		if got := joined(earlier, test.later); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: joined = %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
 func TestReadEnvironment(t *testing.T) {
 	for _, test := range []struct{ name, value, want string }{
 		{"OPENAI_API_KEY", "sk-secret\n", "OPENAI_API_KEY has a line break in it; set it again without"},

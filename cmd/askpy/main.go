@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		env, err = readEnvironment(getenv)
 	}
-	q := &question{opts: opts, env: env, stdin: stdin, progress: newProgress(stdout, stderr, opts, env)}
+	q := &question{opts: opts, env: env, stdin: stdin, stderr: stderr, progress: newProgress(stdout, stderr, opts, env)}
 	defer q.close()
 	var answer *fnloop.Answer
 	if err == nil {
@@ -96,6 +96,9 @@ type question struct {
 	env      environment
 	stdin    io.Reader
 	progress *progress
+	stderr   io.Writer
+	approver *approver     // nil without --approve
+	session  *session      // nil without --session
 	runner   fnloop.Runner // nil until there is one
 }
 
@@ -109,6 +112,10 @@ func (q *question) close() {
 			q.progress.failure(err.Error())
 		}
 	}
+	if q.session != nil {
+		q.session.close()
+	}
+	q.approver.close()
 	q.progress.stop()
 }
 
@@ -116,12 +123,28 @@ func (q *question) close() {
 func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	none := &fnloop.Answer{Stop: fnloop.StopInvalid, Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
 	failed := func(err error) (*fnloop.Answer, error) {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			none.Stop = fnloop.StopCancelled
+		case errors.Is(err, errHeld):
+			none.Stop = fnloop.StopBusy
 		}
 		return none, err
 	}
-	prompt, err := readPrompt(ctx, q.opts, q.stdin)
+	var err error
+	if q.opts.approve {
+		if q.approver, err = openApprover(q.stdin, q.stderr); err != nil {
+			return failed(err)
+		}
+	}
+	var last *fnloop.Answer
+	if q.opts.session != "" {
+		if q.session, err = openSession(q.opts.session); err != nil {
+			return failed(err)
+		}
+		last = q.session.answer
+	}
+	prompt, err := readPrompt(ctx, q.opts, q.stdin, resumable(last))
 	if err != nil {
 		return failed(err)
 	}
@@ -137,15 +160,70 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if q.runner, err = openRunner(ctx, q.opts.runner, q.progress); err != nil {
 		return failed(wire.finish(err))
 	}
-	loop := &fnloop.Loop{
+	loop := fnloop.Loop{
 		Client:       q.client(wire),
 		Model:        q.opts.model,
 		Instructions: instructions,
 		Tools:        []fnloop.Tool{fnloop.PythonTool(q.runner, fnloop.Limits{Time: q.opts.timeout})},
 		MaxTurns:     q.opts.maxTurns,
 	}
-	answer, err := q.read(loop.Events(ctx, nil, prompt))
+	if q.approver != nil {
+		loop.Tools[0].NeedsApproval = fnloop.Always
+	}
+	var from *fnloop.Answer
+	if q.session != nil {
+		loop.Checkpoint = q.session.checkpoint
+		loop.KeepItems = true // the API keeps a conversation for a month
+		if from, err = q.session.begin(prompt); err != nil {
+			return failed(wire.finish(err))
+		}
+		if last != nil {
+			for _, line := range unfinished(last, prompt) {
+				q.progress.note(line)
+			}
+		}
+	}
+	answer, err := q.converse(ctx, loop, from, prompt)
 	return answer, wire.finish(err)
+}
+
+// converse runs the loop, and again with what was decided whenever it stops for
+// approvals.
+func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.Answer, prompt string) (*fnloop.Answer, error) {
+	var before *fnloop.Answer // of this invocation
+	for {
+		if q.approver != nil && from != nil {
+			q.progress.idle()
+			if err := q.approver.decide(ctx, from); err != nil {
+				answer := *from
+				if answer.Stop = fnloop.StopApproval; ctx.Err() != nil {
+					answer.Stop = fnloop.StopCancelled
+				}
+				return &answer, err
+			}
+		}
+		answer, err := q.read(loop.Events(ctx, from, prompt))
+		if before != nil {
+			answer = joined(before, answer)
+		}
+		if answer.Turns > q.opts.maxTurns && errors.Is(err, fnloop.ErrApproval) {
+			answer.Turns, answer.Stop = q.opts.maxTurns, fnloop.StopMaxTurns
+			err = fmt.Errorf("%w: %d calls after %d rounds were not run", fnloop.ErrMaxTurns, len(answer.Pending), answer.Turns)
+		}
+		if q.session != nil {
+			if e := q.session.save(answer); err == nil {
+				err = e
+			} else if e != nil {
+				q.progress.failure(e.Error())
+			}
+		}
+		if q.approver == nil || !errors.Is(err, fnloop.ErrApproval) {
+			return answer, err
+		}
+		// A Loop must have a round. One too many stops for approval above.
+		loop.MaxTurns = max(1, q.opts.maxTurns-answer.Turns)
+		before, from, prompt = answer, answer, ""
+	}
 }
 
 // client makes the client, which streams where the answer is shown as it comes.

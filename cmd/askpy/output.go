@@ -17,12 +17,14 @@ import (
 // JSON.
 func writeAnswer(w io.Writer, answer *fnloop.Answer, failure string, asJSON bool) error {
 	if asJSON {
+		run := *answer
+		run.Items = nil // they are the whole conversation's, and in the session's file
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		return enc.Encode(struct {
 			*fnloop.Answer
 			Error string `json:"error,omitempty"`
-		}{answer, failure})
+		}{&run, failure})
 	}
 	if answer.Stop != fnloop.StopAnswered {
 		return nil

@@ -52,6 +52,7 @@ func (m leakFree) Run() int {
 //	requests N              wait until the server has got N requests
 //	sent [!] REGEXP         some request holds a match of the expression, or none
 //	running MARK            wait until a process shows MARK in its command line, or with ! none
+//	holds FILE REGEXP       wait until a file matches the expression
 //	object                  standard output is one JSON object that an Answer can be read from
 //
 // and the condition [sandbox], which holds where bubblewrap can isolate
@@ -86,6 +87,7 @@ func TestScript(t *testing.T) {
 			"sent":     sent,
 			"running":  running,
 			"object":   object,
+			"holds":    holds,
 		},
 	})
 }
@@ -230,7 +232,7 @@ func signal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 || w.command == nil {
 		ts.Fatalf("usage: signal NAME N")
 	}
-	signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}
+	signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM, "KILL": os.Kill}
 	ts.Check(w.command.Process.Signal(signals[args[0]]))
 	checkStatus(ts, w.command.Wait(), args[1])
 	io.Copy(ts.Stdout(), &w.stdout)
@@ -262,6 +264,19 @@ func sent(ts *testscript.TestScript, neg bool, args []string) {
 	if found == neg {
 		ts.Fatalf("requests match %s: %v", re, found)
 	}
+}
+
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: holds FILE REGEXP")
+	}
+	re, err := regexp.Compile(args[1])
+	ts.Check(err)
+	var data []byte
+	wait(ts, func() bool {
+		data, _ = os.ReadFile(ts.MkAbs(args[0]))
+		return re.Match(data)
+	}, func() { ts.Fatalf("%s does not match %s: %s", args[0], re, data) })
 }
 
 func running(ts *testscript.TestScript, neg bool, args []string) {

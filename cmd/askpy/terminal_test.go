@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/responsestest"
 )
 
@@ -169,5 +171,107 @@ func TestLiveOutput(t *testing.T) {
 		if bytes.Contains(r.Body, []byte(`"stream"`)) {
 			t.Error("a stream was asked for although the answer goes to a file")
 		}
+	}
+}
+
+// Each program is shown and asked for. What was decided goes to the model in
+// one request, and the run is one to who asked.
+func TestApprove(t *testing.T) {
+	needSandbox(t)
+	python := func(id, code string) responsestest.Reply {
+		arguments, err := json.Marshal(map[string]string{"code": code})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return responsestest.Call(id, "run_python", string(arguments))
+	}
+	server := responsestest.NewServer(
+		responsestest.Join(python("call_a", "a = 1\n# \x1b[2J\u202e\nprint('ran', a)"), python("call_b", "print('b')")),
+		python("call_c", "print('c')"),
+		responsestest.Text("Done."),
+	)
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "answer.json")
+	x := onTerminal(t, server, "askpy --approve --json 'do it' >"+out)
+	x.expect(`\x1b\[Krun_python wants to run this program \(1 of 2\):\r\n    1  a = 1\r\n    2  # \\x1b\[2J\\u202e\r\n    3  print\('ran', a\)\r\nRun it\? y, n, or why not: $`)
+	x.send("\n")
+	x.expect(`Run it\? y, n, or why not: $`)
+	x.send("y\n")
+	x.expect(`\(2 of 2\):\r\n    1  print\('b'\)\r\nRun it\? y, n, or why not: $`)
+	x.send("b is no good\n")
+	x.expect(`\(1 of 1\):\r\n    1  print\('c'\)\r\nRun it\? y, n, or why not: $`)
+	x.send("n\n")
+	x.end(0)
+	requests := server.Requests()
+	if len(requests) != 3 {
+		t.Fatalf("%d requests, want 3", len(requests))
+	}
+	for i, want := range []string{``, `ran 1.*call_a.*not approved and was not run: b is no good.*call_b`, `not approved and was not run".*call_c`} {
+		if !regexp.MustCompile(want).Match(requests[i].Body) {
+			t.Errorf("request %d has no %s: %s", i+1, want, requests[i].Body)
+		}
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer fnloop.Answer
+	if err := json.Unmarshal(data, &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Turns != 2 || answer.Responses != 3 || len(answer.Calls) != 3 || answer.Calls[2].Turn != 2 || answer.Text != "Done." {
+		t.Errorf("the answer is %s", data)
+	}
+}
+
+// What waits for approval waits in the session too. What was approved and has
+// begun is not run again.
+func TestApproveSession(t *testing.T) {
+	needSandbox(t)
+	server := responsestest.NewServer(
+		responsestest.Call("call_a", "run_python", `{"code":"import time\nprint('begun', flush=True)\ntime.sleep(600)"}`),
+		responsestest.Text("Never mind."),
+	)
+	defer server.Close()
+	askpy := "askpy --approve --timeout 600s --session " + filepath.Join(t.TempDir(), "chat.json")
+	x := onTerminal(t, server, askpy+" 'wait'")
+	x.expect(`Run it\?.*: $`)
+	x.send("\x04")
+	if got := x.end(1); !strings.Contains(got, "askpy: calls need approval, and the terminal gave no answer\r\n") {
+		t.Errorf("the terminal shows %q", got)
+	}
+	x = onTerminal(t, server, askpy)
+	x.expect(`not finished: run_python \(call_a\) waits for approval\r\n`)
+	x.expect(`Run it\?.*: $`)
+	x.send("\x03")
+	x.end(130)
+	x = onTerminal(t, server, askpy)
+	x.expect(`Run it\?.*: $`)
+	x.send("y\n")
+	x.expect(`stdout\| begun`)
+	x.cmd.Process.Kill() // the terminal is gone, and askpy with it
+	<-x.ended
+	x = onTerminal(t, server, askpy)
+	x.expect(`not finished: run_python \(call_a\) was running when the last run ended; it is not run again\r\n`)
+	x.expect(`Never mind\.\r\n`)
+	x.end(0)
+	if last := server.Requests()[1]; !bytes.Contains(last.Body, []byte("interrupted")) {
+		t.Errorf("the model was sent %s", last.Body)
+	}
+}
+
+// The limit of rounds counts those before an approval too.
+func TestApproveMaxTurns(t *testing.T) {
+	server := responsestest.NewServer(
+		responsestest.Call("call_a", "run_python", `{"code":"1"}`),
+		responsestest.Call("call_b", "run_python", `{"code":"2"}`),
+	)
+	defer server.Close()
+	x := onTerminal(t, server, "askpy --approve --runner fake --max-turns 1 'count'")
+	x.expect(`Run it\?.*: $`)
+	x.send("y\n")
+	got := x.end(3)
+	if !strings.Contains(got, "askpy: turn limit reached: 1 calls after 1 rounds were not run") || strings.Contains(got, "Run it") {
+		t.Errorf("the terminal shows %q", got)
 	}
 }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/fnloop/fnloop"
+)
+
+// An approver asks a person whether programs may run.
+type approver struct {
+	in  *bufio.Reader
+	out io.Writer
+	tty *os.File // to close, or nil
+}
+
+// openApprover finds the terminal to ask on: the one that controls the process,
+// else standard input if it is one.
+func openApprover(stdin io.Reader, stderr io.Writer) (*approver, error) {
+	if tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
+		return &approver{bufio.NewReader(tty), tty, tty}, nil
+	}
+	if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &approver{bufio.NewReader(f), stderr, nil}, nil
+	}
+	return nil, usagef("--approve asks on a terminal, and there is none")
+}
+
+func (a *approver) close() {
+	if a != nil && a.tty != nil {
+		a.tty.Close()
+	}
+}
+
+// undecided are the indices of the pending calls that wait for a decision. A
+// call that may have run already is none of them.
+func undecided(a *fnloop.Answer) []int {
+	var waiting []int
+	for i, c := range a.Pending {
+		if c.Started || a.Reject(c.ID, "") != nil { // only what waits can be rejected
+			continue
+		}
+		a.Pending[i].Decision = nil
+		waiting = append(waiting, i)
+	}
+	return waiting
+}
+
+// decide has the pending calls of an answer decided, all or none.
+func (a *approver) decide(ctx context.Context, answer *fnloop.Answer) error {
+	waiting := undecided(answer)
+	for n, i := range waiting {
+		call := answer.Pending[i]
+		fmt.Fprintf(a.out, "%s wants to run this program (%d of %d):\n%s", printable(call.Name), n+1, len(waiting), numbered(code(call)))
+		approved, reason, err := a.ask(ctx)
+		switch {
+		case err != nil:
+		case approved:
+			err = answer.Approve(call.ID)
+		default:
+			err = answer.Reject(call.ID, reason)
+		}
+		if err != nil {
+			for _, i := range waiting {
+				answer.Pending[i].Decision = nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// ask asks until there is an answer.
+func (a *approver) ask(ctx context.Context) (approved bool, reason string, err error) {
+	for {
+		io.WriteString(a.out, "Run it? y, n, or why not: ")
+		line, err := a.line(ctx)
+		if err != nil {
+			io.WriteString(a.out, "\n")
+			return false, "", err
+		}
+		switch strings.ToLower(line) {
+		case "":
+		case "y", "yes":
+			return true, "", nil
+		case "n", "no":
+			return false, "", nil
+		default:
+			return false, line, nil
+		}
+	}
+}
+
+var errNoDecision = fmt.Errorf("%w, and the terminal gave no answer", fnloop.ErrApproval)
+
+// line reads a line, or gives up when ctx ends.
+func (a *approver) line(ctx context.Context) (string, error) {
+	type result struct {
+		line string
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // a read from a terminal cannot be called off
+		line, err := a.in.ReadString('\n')
+		done <- result{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r := <-done:
+		if errors.Is(r.err, io.EOF) {
+			return "", errNoDecision
+		}
+		return strings.TrimSpace(strings.ToValidUTF8(r.line, "\uFFFD")), r.err
+	}
+}
+
+// numbered gives the lines of a program with their numbers, in which nothing
+// has power over the terminal.
+func numbered(source string) string {
+	var b strings.Builder
+	n := 0
+	for line := range strings.Lines(source) {
+		n++
+		fmt.Fprintf(&b, "%5d  %s\n", n, printable(strings.TrimSuffix(line, "\n")))
+	}
+	return b.String()
+}
+
+// joined is the later of two answers with the counts and calls of the earlier
+// one, which it continues: to who asked they are one run.
+func joined(earlier, later *fnloop.Answer) *fnloop.Answer {
+	a := *later
+	a.Turns += earlier.Turns
+	a.Responses += earlier.Responses
+	a.Unmetered += earlier.Unmetered
+	a.Abandoned += earlier.Abandoned
+	for _, u := range []struct {
+		sum *int64
+		n   int64
+	}{
+		{&a.Usage.InputTokens, earlier.Usage.InputTokens},
+		{&a.Usage.CachedTokens, earlier.Usage.CachedTokens},
+		{&a.Usage.OutputTokens, earlier.Usage.OutputTokens},
+		{&a.Usage.ReasoningTokens, earlier.Usage.ReasoningTokens},
+		{&a.Usage.TotalTokens, earlier.Usage.TotalTokens},
+	} {
+		*u.sum += u.n
+	}
+	// The later one begins with what was open in the earlier one: outputs that
+	// are in both until they were sent, and outputs of what was pending.
+	open := map[string]bool{}
+	sent := map[string]bool{}
+	for _, id := range earlier.Open {
+		open[id], sent[id] = true, true
+	}
+	for _, c := range earlier.Pending {
+		delete(sent, c.ID)
+	}
+	a.Calls = slices.Clip(earlier.Calls)
+	for _, c := range later.Calls {
+		if !open[c.ID] {
+			c.Turn += earlier.Turns
+		}
+		if !sent[c.ID] {
+			a.Calls = append(a.Calls, c)
+		}
+		delete(open, c.ID) // the same ID again is another call's
+		delete(sent, c.ID)
+	}
+	a.Pending = slices.Clone(later.Pending)
+	for i, c := range a.Pending {
+		if !open[c.ID] {
+			a.Pending[i].Turn += earlier.Turns
+		}
+	}
+	return &a
+}

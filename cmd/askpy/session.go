@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/fnloop/fnloop"
+)
+
+// errHeld means that another process holds a file.
+var errHeld = errors.New("another askpy is using it; wait until it has ended, or name another file")
+
+// A session is a conversation that a file keeps from one invocation to the
+// next: where it got to, as JSON. The file is held while the session is open.
+//
+// It is replaced rather than written over, so that it is whole at any moment. A
+// lock on it goes with the old file then, so the new one is held before it
+// takes the name.
+type session struct {
+	name   string // for messages
+	path   string // of the file itself, where name is a link
+	held   *os.File
+	fresh  bool           // the file was made here and has nothing in it yet
+	answer *fnloop.Answer // nil in a session that is new
+}
+
+// openSession opens the session of a file, which need not exist. The error is a
+// *usageError where the file is none that a session can be kept in.
+func openSession(name string) (*session, error) {
+	s := &session{name: name, path: name}
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		s.path = target
+	}
+	for s.held == nil {
+		if err := s.open(); err != nil {
+			if errors.Is(err, errHeld) {
+				return nil, fmt.Errorf("--session %s: %w", name, err)
+			}
+			return nil, usagef("--session %s: %v", name, cause(err))
+		}
+	}
+	data, err := os.ReadFile(s.path)
+	if err == nil && len(bytes.TrimSpace(data)) > 0 {
+		s.answer, err = readSession(data)
+	}
+	if err != nil {
+		s.close()
+		return nil, usagef("--session %s: %v", name, cause(err))
+	}
+	return s, nil
+}
+
+// open tries to hold the file. It leaves s.held nil where the file was replaced
+// meanwhile.
+func (s *session) open() error {
+	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait
+		return errors.New("this is no regular file")
+	}
+	f, err := os.OpenFile(s.path, os.O_RDWR, 0)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if fresh {
+		f, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := hold(f); err != nil {
+		f.Close()
+		return err
+	}
+	mine, err := f.Stat()
+	if err == nil {
+		var named fs.FileInfo
+		if named, err = os.Stat(s.path); err == nil && os.SameFile(mine, named) {
+			s.held, s.fresh = f, fresh
+			return nil
+		}
+	}
+	f.Close()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readSession reads what save wrote.
+func readSession(data []byte) (*fnloop.Answer, error) {
+	const foreign = "the file is not a session of askpy"
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, fmt.Errorf("%s: %w", foreign, err)
+	}
+	for _, name := range []string{"text", "stop", "id", "turns", "usage", "pending", "calls"} {
+		if members[name] == nil {
+			return nil, fmt.Errorf("%s: it has no %q", foreign, name)
+		}
+	}
+	answer := new(fnloop.Answer)
+	if err := json.Unmarshal(data, answer); err != nil {
+		return nil, fmt.Errorf("%s: %w", foreign, err)
+	}
+	for i := range answer.Pending {
+		// What was approved may have run since; what was not begun is asked again.
+		answer.Pending[i].Decision = nil
+	}
+	return answer, nil
+}
+
+// begin gives the answer to go on from, with the prompt if there is one, once it
+// is stored: until a response has taken the prompt in, only the file has it.
+func (s *session) begin(prompt string) (*fnloop.Answer, error) {
+	from := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
+	if s.answer != nil {
+		from = *s.answer
+	}
+	if prompt != "" {
+		from.Prompt = prompt
+	}
+	return &from, s.save(&from)
+}
+
+// checkpoint is the hook of the loop.
+func (s *session) checkpoint(_ context.Context, answer *fnloop.Answer) error {
+	return s.save(answer)
+}
+
+// save puts answer into the file.
+func (s *session) save(answer *fnloop.Answer) error {
+	if err := s.replace(answer); err != nil {
+		return fmt.Errorf("--session %s: the file could not be written: %w", s.name, cause(err))
+	}
+	return nil
+}
+
+func (s *session) replace(answer *fnloop.Answer) error {
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	// Nobody else writes under this name, since the session is held; what is
+	// there is of one that was killed.
+	next := filepath.Join(filepath.Dir(s.path), "."+filepath.Base(s.path)+".askpy")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	err = errors.Join(err, f.Sync(), hold(f))
+	if err == nil {
+		err = rename(f, s.held, s.path)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(next)
+		return err
+	}
+	s.held, s.fresh = f, false
+	return nil
+}
+
+// close lets the file go. One that has nothing in it is removed.
+func (s *session) close() {
+	if s.fresh {
+		os.Remove(s.path)
+	}
+	s.held.Close()
+}
+
+// unfinished says what the run before left, for a person.
+func unfinished(a *fnloop.Answer, prompt string) []string {
+	var lines []string
+	waiting := undecided(a)
+	for i, c := range a.Pending {
+		what := "was not run"
+		switch {
+		case c.Started:
+			what = "was running when the last run ended; it is not run again"
+		case len(waiting) > 0 && waiting[0] == i:
+			what, waiting = "waits for approval", waiting[1:]
+		}
+		lines = append(lines, fmt.Sprintf("not finished: %s (%s) %s", c.Name, c.ID, what))
+	}
+	if n := len(a.Open) - len(a.Pending); n > 0 {
+		lines = append(lines, fmt.Sprintf("not finished: %d outputs of calls were not sent yet", n))
+	}
+	switch {
+	case a.Prompt == "" || a.Prompt == prompt:
+	case prompt == "":
+		lines = append(lines, fmt.Sprintf("not finished: the prompt %.100q is sent again", a.Prompt))
+	default:
+		lines = append(lines, fmt.Sprintf("not finished: the prompt %.100q got no answer; the new one takes its place", a.Prompt))
+	}
+	return lines
+}
+
+// resumable reports whether there is something to send without a prompt.
+func resumable(a *fnloop.Answer) bool {
+	return a != nil && (a.Prompt != "" || len(a.Open) > 0 || len(a.Pending) > 0)
+}
