@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -658,6 +659,111 @@ func TestWebSocketConcurrentRuns(t *testing.T) {
 	wg.Wait()
 	assert.Equal(t, runs, srv.Connections())
 	assert.Len(t, turns(srv), 3*runs)
+}
+
+// Whatever breaks and wherever a run is stopped, its Answer goes on: nothing is
+// refused, and no call that has finished is run again.
+func TestWebSocketAnyEndCanBeContinued(t *testing.T) {
+	noLeaks(t)
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 11))
+			calls := 0
+			turn := func() rt.Reply { // made here, since scripts are played in another goroutine
+				if rng.IntN(4) == 0 {
+					return rt.Join(rt.Reasoning(""), rt.Text("done"))
+				}
+				all := []rt.Reply{rt.Reasoning("")}
+				for range 1 + rng.IntN(3) {
+					calls++
+					all = append(all, rt.Call(fmt.Sprint("call_", calls), []string{"ok", "fail", "nap"}[rng.IntN(3)], ""))
+				}
+				return rt.Join(all...)
+			}
+			var script []rt.Reply
+			for range 60 {
+				reply := turn()
+				switch rng.IntN(16) {
+				case 0:
+					reply = rt.ServerError()
+				case 1:
+					reply = rt.ConnectionLimit()
+				case 2:
+					reply = rt.Drop()
+				case 3:
+					reply = rt.HTTP(200, "<html>")
+				case 4:
+					reply = rt.Failed("server_error", "x")
+				case 5:
+					reply = rt.Incomplete("max_output_tokens", rt.Call("call_x", "ok", "{"))
+				case 6:
+					cuts := []rt.Cut{rt.EOF, rt.HalfLine, rt.Reset, rt.FlatError, rt.NestedError, rt.FailedEvent, rt.Unsent}
+					reply = reply.Broken(cuts[rng.IntN(len(cuts))], 1+rng.IntN(5))
+				case 7, 8, 9:
+					reply = reply.Broken(rt.HangUp, 0)
+				case 10:
+					reply = reply.Paced(time.Millisecond)
+				}
+				script = append(script, reply)
+			}
+			srv := rt.NewServer(append(script, rt.Always(func(*rt.Turn) rt.Reply { return rt.Text("done") }))...)
+			defer srv.Close()
+			refuse := rng.IntN(8)
+			srv.Handshake = func(n int) rt.Reply {
+				if n%8 == refuse {
+					return rt.HTTP(404, "")
+				}
+				return rt.Reply{}
+			}
+
+			var mu sync.Mutex
+			finished := make(map[string]int)
+			tool := func(name string, h func(context.Context) error) fnloop.Tool {
+				return fnloop.Tool{Name: name, Handle: func(ctx context.Context, c fnloop.Call) (fnloop.Output, error) {
+					if err := h(ctx); err != nil {
+						return fnloop.Output{}, err
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					finished[c.ID]++
+					return fnloop.Output{Text: name}, nil
+				}}
+			}
+			loop := &fnloop.Loop{
+				Client: srv.Client(), Model: "m", WebSocket: true, MaxTurns: 4, Attempts: 1, KeepItems: rng.IntN(2) == 0,
+				Tools: []fnloop.Tool{
+					tool("ok", func(context.Context) error { return nil }),
+					tool("fail", func(context.Context) error { return errBoom }),
+					tool("nap", func(ctx context.Context) error { return nap(ctx, 3*time.Millisecond) }),
+				},
+			}
+			if rng.IntN(2) == 0 {
+				loop.State = fnloop.Stateless
+			}
+			ans := new(fnloop.Answer)
+			for i := range 25 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if i < 20 && rng.IntN(3) == 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rng.IntN(20))*time.Millisecond)
+				}
+				var err error
+				if rng.IntN(2) == 0 {
+					ans, err = loop.Continue(ctx, ans, "next")
+				} else {
+					_, ans, err = watch(t, loop.Events(ctx, ans, "next"))
+				}
+				cancel()
+				if e, ok := errors.AsType[*fnloop.RequestError](err); ok && e.Code != "websocket_connection_limit_reached" {
+					require.NotEqual(t, 400, e.StatusCode, "refused: %v", err)
+				}
+				ans = store(t, ans)
+			}
+			for id, n := range finished {
+				assert.Equal(t, 1, n, "call %s ran %d times", id, n)
+			}
+		})
+	}
 }
 
 // BenchmarkWebSocket runs 20 calls one after the other over HTTP and over a
