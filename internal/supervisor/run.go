@@ -221,9 +221,9 @@ func (r *run) print(kind byte, p []byte) {
 	if kind == kindStderr {
 		capture, live = &r.stderr, r.live[1]
 	}
-	capture.Write(p)
+	_, _ = capture.Write(p) // neither fails
 	if live != nil {
-		live.Write(p)
+		_, _ = live.Write(p)
 	}
 	if r.stdout.Len()+r.stderr.Len() > MaxPrinted {
 		if r.because(byOutput); r.cause.Load() == int32(byOutput) {

@@ -256,7 +256,7 @@ func (s *sandbox) killUnknown() {
 	pid := s.cmd.Process.Pid
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	s.cmd.Process.Kill()
-	for _, f := range strings.Fields(string(children)) {
+	for f := range strings.FieldsSeq(string(children)) {
 		if child, err := strconv.Atoi(f); err == nil {
 			unix.Kill(child, unix.SIGKILL)
 		}

@@ -72,8 +72,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 		e.seccomp, err = e.policy()
 	}
 	if err != nil {
-		e.lease.release()
-		return nil, err
+		return nil, errors.Join(err, e.lease.release())
 	}
 	e.pool = &warm{Size: r.Warm, Make: func(ctx context.Context, s spec) (*sandbox, error) { return r.start(ctx, e, s) }}
 	r.reap(ctx, e)
@@ -134,7 +133,7 @@ func (r *Runner) dial(ctx context.Context) (*client.Client, string, error) {
 }
 
 func (p endpoint) dial(ctx context.Context) (*client.Client, error) {
-	options := []client.Opt{client.WithHost(p.host), client.WithAPIVersionNegotiation()}
+	options := []client.Opt{client.WithHost(p.host)}
 	switch {
 	case p.ca != "" || p.cert != "":
 		options = append(options, client.WithTLSClientConfig(p.ca, p.cert, p.key))

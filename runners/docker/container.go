@@ -168,7 +168,7 @@ func (c *sandbox) boot(ctx context.Context) error {
 	// is the end.
 	go func() {
 		defer close(c.watched)
-		c.out.r.Peek(1)
+		_, _ = c.out.r.Peek(1) // Read meets the error again
 	}()
 	c.out.wait = c.watched
 	return nil

@@ -3,7 +3,9 @@ package docker
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -51,9 +53,7 @@ func newLease() (*lease, error) {
 		return nil, err
 	}
 	if !lock(f) {
-		f.Close()
-		os.Remove(l.path)
-		return l, nil
+		return l, errors.Join(f.Close(), os.Remove(l.path))
 	}
 	l.file = f
 	return l, nil
@@ -63,9 +63,11 @@ func (l *lease) release() error {
 	if l.file == nil {
 		return nil
 	}
-	os.Remove(l.path)
-	os.Remove(l.path + ".json") // see engine.policy
-	return l.file.Close()
+	policy := os.Remove(l.path + ".json") // see engine.policy
+	if errors.Is(policy, fs.ErrNotExist) {
+		policy = nil
+	}
+	return errors.Join(policy, os.Remove(l.path), l.file.Close())
 }
 
 // name is a new name for a container.
@@ -101,10 +103,7 @@ func orphaned(labels map[string]string, now time.Time) bool {
 	if path := labels[labelLease]; path != "" && labels[labelBoot] == boot() {
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			defer f.Close()
-			if lock(f) {
-				return true
-			}
-			return false
+			return lock(f)
 		}
 	}
 	// Its maker is elsewhere, or cannot be asked.
@@ -125,7 +124,7 @@ func (r *Runner) reap(ctx context.Context, e *engine) {
 	for _, c := range list.Items {
 		named[c.Labels[labelOwner]] = true
 		if c.Labels[labelOwner] != e.lease.owner && orphaned(c.Labels, time.Now()) {
-			e.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+			_, _ = e.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		}
 	}
 	// A lease stays as long as an engine may still have, or be about to have, a
@@ -142,7 +141,7 @@ func (r *Runner) reap(ctx context.Context, e *engine) {
 		path := filepath.Join(filepath.Dir(e.lease.path), l.Name())
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			if lock(f) {
-				os.Remove(path)
+				_ = os.Remove(path)
 			}
 			f.Close()
 		}

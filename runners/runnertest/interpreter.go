@@ -89,7 +89,7 @@ var interpreter = []testCase{
 				if err != nil || res.Stdout == "" || seen[res.Stdout] {
 					t.Errorf("Run() = %+v, %v", res, err)
 				}
-				for _, s := range strings.Fields(res.Stdout) {
+				for s := range strings.FieldsSeq(res.Stdout) {
 					if seen[s] {
 						t.Errorf("%s was drawn twice", s)
 					}

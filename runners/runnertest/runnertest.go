@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -222,12 +223,9 @@ func (v *verdict) signalled(want string) {
 // ends checks for one of some endings.
 func (v *verdict) ends(want ...fnloop.Ending) {
 	v.Helper()
-	for _, w := range want {
-		if v.End == w {
-			return
-		}
+	if !slices.Contains(want, v.End) {
+		v.Errorf("end = %q, want one of %q", v.End, want)
 	}
-	v.Errorf("end = %q, want one of %q", v.End, want)
 }
 
 // prints checks all of standard output.
