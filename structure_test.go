@@ -360,7 +360,7 @@ func TestStructure_readmeProgram(t *testing.T) {
 // The commands of the README are run by .ci/run, which takes them from there;
 // what is said of make in any document is a target of the Makefile.
 func TestStructure_commands(t *testing.T) {
-	if !bytes.Contains(read(t, ".ci/run"), []byte("/^```sh$/")) {
+	if !bytes.Contains(read(t, ".ci/run"), []byte(`block sh >"$readme/commands"`)) {
 		t.Error(".ci/run does not run the README's commands")
 	}
 	targets := make(map[string]bool)
