@@ -21,6 +21,7 @@ const (
 type environment struct {
 	key, organization, project string
 	baseURL                    *url.URL
+	runtimeKey, runtimeURL     string
 	noColor, dumb              bool
 }
 
@@ -31,6 +32,8 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 		key:          getenv("OPENAI_API_KEY"),
 		organization: getenv("OPENAI_ORG_ID"),
 		project:      getenv("OPENAI_PROJECT_ID"),
+		runtimeKey:   getenv("RUNTIME_API_KEY"),
+		runtimeURL:   getenv("RUNTIME_API_URL"),
 		noColor:      getenv("NO_COLOR") != "",
 		dumb:         getenv("TERM") == "dumb",
 	}
@@ -40,6 +43,8 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 		{"OPENAI_ORG_ID", env.organization},
 		{"OPENAI_PROJECT_ID", env.project},
 		{"OPENAI_BASE_URL", base},
+		{"RUNTIME_API_KEY", env.runtimeKey},
+		{"RUNTIME_API_URL", env.runtimeURL},
 	} {
 		if flaw := tokenFlaw(v.value); flaw != "" {
 			return env, usagef("%s has %s in it; set it again without", v.name, flaw)
@@ -103,7 +108,7 @@ func (e environment) client(transport http.RoundTripper) *responses.ResponseServ
 
 // scrubber knows the secrets of the environment.
 func (e environment) scrubber() scrubber {
-	secrets := []string{e.key, e.organization, e.project}
+	secrets := []string{e.key, e.organization, e.project, e.runtimeKey}
 	if e.baseURL != nil && e.baseURL.User != nil {
 		password, _ := e.baseURL.User.Password()
 		secrets = append(secrets, password, e.baseURL.User.Username())

@@ -16,29 +16,39 @@ import (
 	"golang.org/x/term"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/runners/docker"
+	"github.com/fnloop/fnloop/runners/runtimecloud"
 )
 
 const defaultModel = "gpt-6-astra"
 
 const help = `Askpy asks a model a question and lets it compute the answer with Python
-programs, which run in a sandbox on this machine.
+programs, which run in a sandbox.
 
 Usage:
 
 	askpy [flags] "prompt"
 	askpy [flags] < prompt.txt
+	askpy [flags] --session FILE
 
 The answer goes to standard output, everything else to standard error.
 
 Flags:
 
 	--model NAME       the model (default $OPENAI_MODEL, else gpt-6-astra)
-	--runner NAME      where programs run: auto, bubblewrap or fake (default auto)
-	                   auto takes the first that can isolate programs here;
-	                   fake runs nothing, for trying things out
+	--runner NAME      where programs run (default auto):
+	                     bubblewrap  namespaces of this Linux machine
+	                     docker      containers of Docker or Podman
+	                     runtime     microVMs of Runtime Cloud, which cost money
+	                     fake        nowhere, for trying things out
+	                     auto        runtime if $RUNTIME_API_KEY is set, else
+	                                 bubblewrap, else docker: the first in which
+	                                 a first program runs
+	--image NAME       the image for --runner docker, which is pulled where it is
+	                   missing (default ` + docker.DefaultImage + `)
 	--max-turns N      rounds of programs before giving up (default 8)
 	--timeout TIME     how long one program may run, such as 30s (default: the
-	                   runner's, 10s for bubblewrap)
+	                   runner's: 10s, or 30s for runtime)
 	--json             print one JSON object: the answer with its calls and usage,
 	                   and with error if the run failed
 	--record FILE      write the conversation to FILE, without keys and cookies
@@ -60,6 +70,10 @@ Environment:
 	OPENAI_ORG_ID      the organisation, if the key has several
 	OPENAI_PROJECT_ID  the project, if the key has several
 	OPENAI_MODEL       the default of --model
+	RUNTIME_API_KEY    the key of Runtime Cloud, for the runner runtime
+	RUNTIME_API_URL    its address (default ` + runtimecloud.DefaultURL + `)
+	DOCKER_HOST        the engine of the runner docker (default: the one that the
+	                   docker command uses)
 	NO_COLOR           if set, no colours
 
 Exit status:
@@ -80,6 +94,7 @@ type options struct {
 	args     []string // after the flags
 	model    string
 	runner   string
+	image    string // of the runner docker; empty means its default
 	maxTurns int
 	timeout  time.Duration // of a program; zero means the runner's
 	json     bool
@@ -117,6 +132,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	flags.Usage = func() {}
 	flags.StringVar(&opts.model, "model", opts.model, "")
 	flags.StringVar(&opts.runner, "runner", opts.runner, "")
+	flags.StringVar(&opts.image, "image", "", "")
 	flags.Func("max-turns", "", func(s string) (err error) {
 		if opts.maxTurns, err = strconv.Atoi(s); err != nil || opts.maxTurns < 1 {
 			return errors.New("give a whole number, 1 or more")
@@ -149,7 +165,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	var empty error
 	flags.Visit(func(f *flag.Flag) {
-		if f.Value.String() == "" && slices.Contains([]string{"model", "runner", "record", "replay", "session"}, f.Name) {
+		if f.Value.String() == "" && slices.Contains([]string{"model", "runner", "image", "record", "replay", "session"}, f.Name) {
 			empty = usagef("--%s is empty; give it a value or leave it out", f.Name)
 		}
 	})
@@ -162,6 +178,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		return opts, usagef("--record and --replay cannot go together; give one of them")
 	case opts.session != "" && opts.replay != "":
 		return opts, usagef("--session and --replay cannot go together: what was recorded is no conversation to go on with")
+	case opts.image != "" && opts.runner != "docker":
+		return opts, usagef("--image is for --runner docker")
 	case opts.runner != auto && runners[opts.runner] == nil:
 		return opts, usagef("--runner: unknown runner %q; the runners are %s", opts.runner, strings.Join(runnerNames(), ", "))
 	}

@@ -1,5 +1,5 @@
 // Askpy asks a model a question and lets it compute the answer with Python
-// programs, which run in a sandbox on this machine.
+// programs, which run in a sandbox.
 //
 //	askpy "compute fib(40)"
 //
@@ -157,7 +157,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if err != nil {
 		return failed(err)
 	}
-	if q.runner, err = openRunner(ctx, q.opts.runner, q.progress); err != nil {
+	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err != nil {
 		return failed(wire.finish(err))
 	}
 	loop := fnloop.Loop{

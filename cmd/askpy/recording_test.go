@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,8 +18,13 @@ import (
 // askpy runs the program in this process.
 func askpy(t *testing.T, env map[string]string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
+	return askpyContext(t.Context(), env, args...)
+}
+
+// askpyContext is askpy with a context that may end.
+func askpyContext(ctx context.Context, env map[string]string, args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	status = main.Run(t.Context(), args, strings.NewReader(""), &out, &errs, func(name string) string { return env[name] })
+	status = main.Run(ctx, args, strings.NewReader(""), &out, &errs, func(name string) string { return env[name] })
 	return status, out.String(), errs.String()
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func TestOutputFails(t *testing.T) {
 // Without a sandbox nothing is sent, and nothing else takes its place.
 func TestNoSandbox(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
+	t.Setenv("DOCKER_HOST", "unix:///no/such/docker.sock")
 	for _, runner := range []string{"auto", "bubblewrap"} {
 		status, stdout, stderr := askpy(t, nil, "--json", "--verbose", "--runner", runner, "compute fib(40)")
 		if status != 1 || strings.Contains(stderr, "thinking") {
@@ -49,8 +51,8 @@ func TestNoSandbox(t *testing.T) {
 		if !strings.Contains(stderr, "install") {
 			t.Errorf("no word of how to install bubblewrap:\n%s", stderr)
 		}
-		if runner == "auto" && !strings.Contains(stderr, "auto: did not take bubblewrap: ") {
-			t.Errorf("--verbose does not say why bubblewrap was not taken:\n%s", stderr)
+		if runner == "auto" && !regexp.MustCompile(`auto: did not take runtime: .*\nauto: did not take bubblewrap: .*\nauto: did not take docker: `).MatchString(stderr) {
+			t.Errorf("--verbose does not say why none was taken:\n%s", stderr)
 		}
 	}
 }

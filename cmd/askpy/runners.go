@@ -7,52 +7,76 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/runners/bubblewrap"
+	"github.com/fnloop/fnloop/runners/docker"
 	"github.com/fnloop/fnloop/runners/fake"
+	"github.com/fnloop/fnloop/runners/runtimecloud"
 )
 
 // auto is the name under which askpy chooses among candidates.
 const auto = "auto"
 
-// runners make a runner that has run a program already, or say why this host
-// cannot have one.
-var runners = map[string]func(context.Context, *progress) (fnloop.Runner, error){
+// runners make a runner that has run a program already, or say why there cannot
+// be one.
+var runners = map[string]func(context.Context, options, environment, *progress) (fnloop.Runner, error){
 	"bubblewrap": newBubblewrap,
+	"docker":     newDocker,
 	"fake":       newFake,
+	"runtime":    newRuntime,
 }
 
-// candidates are what auto tries, the best first. The fake is none of them: a
-// model that believes its programs ran must not be fooled unasked.
-var candidates = []string{"bubblewrap"}
+// candidates are what auto tries, the best first.
+//
+// Whoever has set RUNTIME_API_KEY wants programs to run there: in microVMs,
+// whose kernel is not this machine's. Of what runs here, bubblewrap starts in
+// tens of milliseconds and needs neither a daemon nor privileges; a container
+// of Docker's takes some ten times as long, shares the kernel as well, and its
+// daemon is most often root's. The fake is no candidate: a model that believes
+// its programs ran must not be fooled unasked.
+var candidates = []string{"runtime", "bubblewrap", "docker"}
 
 func runnerNames() []string {
 	return append([]string{auto}, slices.Sorted(maps.Keys(runners))...)
 }
 
-// openRunner makes the runner of that name.
-func openRunner(ctx context.Context, name string, p *progress) (fnloop.Runner, error) {
-	if name != auto {
-		return runners[name](ctx, p)
+// openRunner makes the runner that the options ask for.
+func openRunner(ctx context.Context, opts options, env environment, p *progress) (fnloop.Runner, error) {
+	p.start("looking at the sandbox")
+	defer p.idle()
+	if opts.runner != auto {
+		return runners[opts.runner](ctx, opts, env, p)
 	}
 	var reasons []string
-	for _, name := range candidates {
-		r, err := runners[name](ctx, p)
+	for i, name := range candidates {
+		r, err := runners[name](ctx, opts, env, p)
 		if err == nil {
-			p.detail("auto: took " + name)
+			p.detail("auto: took " + name + ": a first program ran there")
+			for _, other := range candidates[i+1:] {
+				p.detail(fmt.Sprintf("auto: did not try %s: %s comes before it", other, name))
+			}
 			return r, nil
 		}
-		p.detail(fmt.Sprintf("auto: did not take %s: %v", name, err))
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		told := p.detail
+		if name == "runtime" && env.runtimeKey != "" { // somebody counts on it
+			told = p.note
+		}
+		told(fmt.Sprintf("auto: did not take %s: %v", name, err))
 		reasons = append(reasons, err.Error())
 	}
-	return nil, errors.New("no runner can isolate programs on this machine: " + strings.Join(reasons, "; "))
+	return nil, errors.New("nothing here can isolate programs: " + strings.Join(reasons, "; "))
 }
 
-func newBubblewrap(ctx context.Context, p *progress) (fnloop.Runner, error) {
+func newBubblewrap(ctx context.Context, _ options, _ environment, p *progress) (fnloop.Runner, error) {
 	r := new(bubblewrap.Runner)
 	protection, err := r.Protection(ctx)
 	if err != nil {
+		r.Close()
 		return nil, err
 	}
 	p.detail(fmt.Sprintf("bubblewrap %s with Python %s (%s)", protection.Version, protection.PythonVersion, protection.Python))
@@ -62,7 +86,59 @@ func newBubblewrap(ctx context.Context, p *progress) (fnloop.Runner, error) {
 	return r, nil
 }
 
-func newFake(_ context.Context, p *progress) (fnloop.Runner, error) {
+// newDocker pulls the image only for one who asked for Docker: a download may
+// take minutes.
+func newDocker(ctx context.Context, opts options, _ environment, p *progress) (fnloop.Runner, error) {
+	var once sync.Once
+	r := &docker.Runner{Image: opts.image, Progress: func(pull docker.Progress) {
+		once.Do(func() {
+			p.note("docker: pulling the image " + pull.Image)
+			p.start("pulling " + pull.Image)
+		})
+	}}
+	ready := r.Probe
+	if opts.runner != auto {
+		ready = r.Prepare
+	}
+	if err := ready(ctx); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func newRuntime(ctx context.Context, _ options, env environment, p *progress) (fnloop.Runner, error) {
+	if env.runtimeKey == "" {
+		return nil, usagef("RUNTIME_API_KEY is not set; set it to your key of Runtime Cloud for --runner runtime")
+	}
+	r := &runtimecloud.Runner{Key: runtimecloud.Secret(env.runtimeKey), URL: env.runtimeURL}
+	if p.verbose {
+		r.Charged = func(_ context.Context, c runtimecloud.Charge) { p.detail(charge(c)) }
+	}
+	res, err := r.Run(ctx, fnloop.Program{Source: "pass"})
+	if err == nil && (res.ExitCode == nil || *res.ExitCode != 0) {
+		err = fmt.Errorf("runtime: a program that does nothing failed: %s", strings.TrimSpace(res.Stderr))
+	}
+	if err != nil {
+		err = errors.Join(err, r.Close())
+		if _, ok := errors.AsType[*runtimecloud.ConfigError](err); ok {
+			return nil, usagef("--runner runtime: %v", err)
+		}
+		return nil, err
+	}
+	return r, nil
+}
+
+// charge says what a sandbox cost.
+func charge(c runtimecloud.Charge) string {
+	about := ""
+	if c.Estimate {
+		about = "at most "
+	}
+	return fmt.Sprintf("runtime: sandbox %s cost %s$%.6f", c.Sandbox, about, float64(c.Micros)/1e6)
+}
+
+func newFake(_ context.Context, _ options, _ environment, p *progress) (fnloop.Runner, error) {
 	p.note("runner fake: programs are not run")
 	res := fake.Exit(0, "")
 	res.Stderr = "this program was not run: the runner is a fake\n"

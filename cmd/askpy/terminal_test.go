@@ -163,7 +163,7 @@ func TestLiveOutput(t *testing.T) {
 	defer server.Close()
 	x = onTerminal(t, server, "askpy 'look' >answer; cat answer", "NO_COLOR=1")
 	shown := x.expect(`Done\.\r\n$`)
-	if strings.Contains(shown, "stdout|") || strings.Contains(shown, "\x1b[2m") || strings.Count(shown, "look") != 1 {
+	if strings.Contains(shown, "stdout|") || strings.Contains(shown, "\x1b[2m") || strings.Count(shown, "look.") != 1 {
 		t.Errorf("the terminal shows %q", shown)
 	}
 	x.end(0)

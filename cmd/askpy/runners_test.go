@@ -1,0 +1,121 @@
+package main_test
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fnloop/fnloop/responsestest"
+	"github.com/fnloop/fnloop/runners/bubblewrap"
+	"github.com/fnloop/fnloop/runners/docker"
+	"github.com/fnloop/fnloop/runners/runtimecloud/runtimetest"
+)
+
+// sums has a model that computes something and then answers.
+func sums(t *testing.T, code string) (env map[string]string) {
+	t.Helper()
+	server := responsestest.NewServer(responsestest.Call("call_1", "run_python", `{"code":"`+code+`"}`), responsestest.Text("42"))
+	t.Cleanup(server.Close)
+	return map[string]string{"OPENAI_API_KEY": server.Key, "OPENAI_BASE_URL": server.URL}
+}
+
+// newRuntime starts a stand-in for Runtime Cloud, which fails the test if a
+// sandbox is left at its end. Its programs run in bubblewrap.
+func newRuntime(t *testing.T, env map[string]string) *runtimetest.Server {
+	needSandbox(t)
+	local := new(bubblewrap.Runner)
+	t.Cleanup(func() { local.Close() })
+	srv := runtimetest.New(t)
+	srv.Python = local
+	env["RUNTIME_API_URL"] = srv.Start(t)
+	env["RUNTIME_API_KEY"] = runtimetest.Key
+	return srv
+}
+
+func TestRuntime(t *testing.T) {
+	for _, runner := range []string{"runtime", "auto"} {
+		env := sums(t, "print(6*7)")
+		srv := newRuntime(t, env)
+		status, stdout, stderr := askpy(t, env, "--verbose", "--runner", runner, "compute")
+		if status != 0 || stdout != "42\n" || !strings.Contains(stderr, "    stdout| 42\n") {
+			t.Errorf("--runner %s: status %d, %q\n%s", runner, status, stdout, stderr)
+		}
+		if n := strings.Count(stderr, "runtime: sandbox "); n != 2 { // the first one ran a program that does nothing
+			t.Errorf("--verbose tells what %d sandboxes cost, want 2:\n%s", n, stderr)
+		}
+		if srv.Created() != 2 || len(srv.Live()) != 0 {
+			t.Errorf("%d sandboxes were made, and left are %q", srv.Created(), srv.Live())
+		}
+		if (runner == "auto") != strings.Contains(stderr, "auto: took runtime: a first program ran there\n") {
+			t.Errorf("--runner %s says\n%s", runner, stderr)
+		}
+	}
+}
+
+// A key that is no good is told, without the key; auto goes on to the next.
+func TestRuntimeRefuses(t *testing.T) {
+	env := sums(t, "print(6*7)")
+	newRuntime(t, env)
+	env["RUNTIME_API_KEY"] = "rtcloud_wrong_0123456789"
+	status, stdout, stderr := askpy(t, env, "--runner", "runtime", "compute")
+	if status != 1 || stdout != "" || strings.Contains(stderr, "thinking") {
+		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+	status, _, more := askpy(t, env, "compute")
+	if status != 0 || !strings.Contains(more, "auto: did not take runtime: ") {
+		t.Errorf("status %d\n%s", status, more)
+	}
+	if strings.Contains(stderr+more, "0123456789") {
+		t.Errorf("the key is shown:\n%s%s", stderr, more)
+	}
+}
+
+// A run that is interrupted leaves no sandbox, which costs money.
+func TestRuntimeInterrupted(t *testing.T) {
+	env := sums(t, "import time; time.sleep(600)")
+	srv := newRuntime(t, env)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for end := time.Now().Add(20 * time.Second); len(srv.Requests(runtimetest.StepExec)) < 2 && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+	}()
+	status, _, stderr := askpyContext(ctx, env, "--runner", "runtime", "wait")
+	if status != 130 || len(srv.Live()) != 0 {
+		t.Errorf("status %d, left are %q\n%s", status, srv.Live(), stderr)
+	}
+}
+
+func TestDocker(t *testing.T) {
+	image := cmp.Or(os.Getenv("FNLOOP_TEST_IMAGE"), "fnloop-test:latest") // the script .ci/image makes it
+	r := &docker.Runner{Image: image}
+	err := r.Probe(t.Context())
+	if e := r.Close(); e != nil {
+		t.Error(e)
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatal(err)
+	default:
+		t.Skip(err)
+	}
+	env := sums(t, "print(6*7)")
+	status, stdout, stderr := askpy(t, env, "--verbose", "--runner", "docker", "--image", image, "compute")
+	if status != 0 || stdout != "42\n" || !strings.Contains(stderr, "    stdout| 42\n") {
+		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+}
+
+// Without an engine the error says what to do, and nothing is sent.
+func TestNoDocker(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///no/such/docker.sock")
+	status, stdout, stderr := askpy(t, map[string]string{"OPENAI_API_KEY": "test"}, "--runner", "docker", "compute")
+	if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "askpy: docker: ") {
+		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+}
