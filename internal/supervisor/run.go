@@ -48,7 +48,7 @@ type Sandbox interface {
 }
 
 // ErrNotStarted is within the error of [Conn.Run] when the sandbox failed
-// before the program ran: not one line of it was executed.
+// before it said that the program runs.
 var ErrNotStarted = errors.New("the program was not started")
 
 // A Conn is the host's end of the supervisor in one sandbox.

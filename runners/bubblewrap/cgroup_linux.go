@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,6 +24,7 @@ type cgroups struct {
 	version int
 	memory  string // a directory; of the memory controller in version 1
 	pids    string // the same directory in version 2
+	cpu     string // likewise, or empty where processors are not bounded
 	owner   string // what names of our cgroups begin with
 	last    atomic.Int64
 }
@@ -30,19 +32,26 @@ type cgroups struct {
 // A cgroup limits one sandbox.
 type cgroup struct {
 	of   *cgroups
-	dirs []string // memory first
+	dirs []string // memory first, then pids and cpu in version 1
 }
 
-// findCgroups finds a place for cgroups with the memory and pids controllers:
-// below dir, or where dir is empty from the process's own cgroup upwards.
-func findCgroups(dir string) (*cgroups, error) {
+// findCgroups finds a place for cgroups with the memory and pids controllers,
+// and the cpu controller too if cpu is set: below dir, or where dir is empty from
+// the process's own cgroup upwards.
+func findCgroups(dir string, cpu bool) (*cgroups, error) {
 	start, err := startTime(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
 	c := &cgroups{owner: fmt.Sprintf("%s%d.%d.", ownerPrefix, os.Getpid(), start)}
+	place := func(at string) {
+		c.version, c.memory, c.pids = 2, at, at
+		if cpu {
+			c.cpu = at
+		}
+	}
 	if dir != "" {
-		c.version, c.memory, c.pids = 2, dir, dir
+		place(dir)
 		if err := c.try(); err != nil {
 			return nil, err
 		}
@@ -64,6 +73,9 @@ func findCgroups(dir string) (*cgroups, error) {
 		c.version = 1
 		c.memory = filepath.Join(root, "memory", paths["memory"])
 		c.pids = filepath.Join(root, "pids", paths["pids"])
+		if cpu {
+			c.cpu = filepath.Join(root, "cpu", paths["cpu"])
+		}
 		if err := c.try(); err != nil {
 			return nil, err
 		}
@@ -71,10 +83,9 @@ func findCgroups(dir string) (*cgroups, error) {
 	}
 	// A cgroup that holds processes, as our own does, has no children under
 	// limits. Its parents may.
-	c.version = 2
 	err = fs.ErrNotExist
 	for at := filepath.Join(root, paths[""]); strings.HasPrefix(at, root); at = filepath.Dir(at) {
-		c.memory, c.pids = at, at
+		place(at)
 		if err = c.try(); err == nil {
 			return c, nil
 		}
@@ -89,13 +100,17 @@ func (c *cgroups) try() error {
 		if err != nil {
 			return err
 		}
-		for _, controller := range []string{"memory", "pids"} {
-			if !bytes.Contains(append(enabled, ' '), []byte(controller)) {
+		controllers := []string{"memory", "pids"}
+		if c.cpu != "" {
+			controllers = append(controllers, "cpu")
+		}
+		for _, controller := range controllers {
+			if !slices.Contains(strings.Fields(string(enabled)), controller) {
 				return fmt.Errorf("%s does not have the %s controller for its children", c.memory, controller)
 			}
 		}
 	}
-	g, err := c.make(spec{memory: DefaultMemory, pids: DefaultPIDs})
+	g, err := c.make(spec{memory: DefaultMemory, pids: DefaultPIDs, cpus: 1})
 	if err != nil {
 		return err
 	}
@@ -106,8 +121,11 @@ func (c *cgroups) try() error {
 func (c *cgroups) make(s spec) (*cgroup, error) {
 	name := c.owner + strconv.FormatInt(c.last.Add(1), 10)
 	g := &cgroup{of: c, dirs: []string{filepath.Join(c.memory, name)}}
-	if c.pids != c.memory {
+	if c.version == 1 {
 		g.dirs = append(g.dirs, filepath.Join(c.pids, name))
+		if c.cpu != "" {
+			g.dirs = append(g.dirs, filepath.Join(c.cpu, name))
+		}
 	}
 	for _, dir := range g.dirs {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -142,7 +160,16 @@ func (g *cgroup) limit(s spec) error {
 			return err
 		}
 	}
-	return write(filepath.Join(g.dirs[len(g.dirs)-1], "pids.max"), pids)
+	last := len(g.dirs) - 1
+	if err := write(filepath.Join(g.dirs[min(1, last)], "pids.max"), pids); err != nil || g.of.cpu == "" {
+		return err
+	}
+	const period = 100_000 // microseconds, the kernel's default
+	quota := strconv.Itoa(max(1000, int(s.cpus*period)))
+	if g.of.version == 1 {
+		return write(filepath.Join(g.dirs[last], "cpu.cfs_quota_us"), quota)
+	}
+	return write(filepath.Join(g.dirs[last], "cpu.max"), quota+" "+strconv.Itoa(period))
 }
 
 // swaps reports whether the host has anything to swap to.
@@ -224,7 +251,7 @@ const ownerPrefix = "fnloop."
 
 // reap removes cgroups whose makers are gone. Their processes died with them.
 func (c *cgroups) reap() {
-	for _, dir := range []string{c.memory, c.pids} {
+	for _, dir := range []string{c.memory, c.pids, c.cpu} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue

@@ -76,14 +76,20 @@ func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 	if err := h.makeFiles(); err != nil {
 		return nil, err
 	}
-	h.cgroups, err = findCgroups(r.Cgroup)
+	for _, dir := range r.Binds {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+			return nil, &Error{Missing: "folder to bind", Err: fmt.Errorf("%q is the root or not absolute", dir)}
+		}
+		h.binds = append(h.binds, filepath.Clean(dir))
+	}
+	h.cgroups, err = findCgroups(r.Cgroup, r.CPUs > 0)
 	if err != nil {
 		if r.Cgroup != "" || r.RequireLimits {
 			return nil, &Error{Missing: "cgroup to limit memory and processes with", Err: err,
 				Advice: "name a delegated one with the Cgroup field, such as that of a systemd unit with Delegate=yes"}
 		}
 		h.protection.Missing = append(h.protection.Missing,
-			fmt.Sprintf("memory and processes are bounded by RLIMIT_DATA and RLIMIT_NPROC only, as no cgroup can be made: %v", err))
+			fmt.Sprintf("memory and processes are bounded by RLIMIT_DATA and RLIMIT_NPROC only, and processors not at all, as no cgroup can be made: %v", err))
 	} else {
 		h.protection.Cgroup = h.cgroups.version
 		h.cgroups.reap()

@@ -450,6 +450,45 @@ func TestCancelDuringStart(t *testing.T) {
 	}
 }
 
+func TestCPUs(t *testing.T) {
+	r := open(t, &bubblewrap.Runner{CPUs: 0.25})
+	if p, err := r.Protection(t.Context()); err != nil || p.Cgroup == 0 {
+		t.Skipf("no cgroup: %+v, %v", p, err)
+	}
+	res, err := r.Run(t.Context(), fnloop.Program{Source: `import os, time
+end = time.monotonic() + 2
+child = os.fork()
+while time.monotonic() < end: pass
+if child == 0: os._exit(0)
+os.wait()
+print(sum(os.times()[:4]) < 1)`})
+	if err != nil || res.Stdout != "True\n" {
+		t.Errorf("Run() = %+v, %v; two processes had more than half of one processor", res, err)
+	}
+}
+
+func TestBinds(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "fnloop-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	os.WriteFile(dir+"/data", []byte("shared"), 0o644)
+	r := open(t, &bubblewrap.Runner{Binds: []string{dir}})
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "print(open('" + dir + "/data').read())\nopen('" + dir + "/x', 'w')"})
+	if err != nil || res.Stdout != "shared\n" || !strings.Contains(res.Stderr, "Read-only") {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+	for _, bad := range []string{"/", "here", "/.."} {
+		r := &bubblewrap.Runner{Binds: []string{bad}}
+		if err := r.Probe(t.Context()); err == nil {
+			t.Errorf("%q was bound", bad)
+		}
+		r.Close()
+	}
+}
+
 func TestSmallMemory(t *testing.T) {
 	r := open(t, new(bubblewrap.Runner))
 	_, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)", Limits: fnloop.Limits{Memory: 1 << 20}})

@@ -49,17 +49,24 @@ type Runner struct {
 	// PIDs is how many processes and threads a program may have at once. Zero
 	// means DefaultPIDs.
 	PIDs int
+	// CPUs is how many processors a program may keep busy. Zero means all.
+	CPUs float64
 	// Tmp is the size of /tmp, and of /dev/shm, in bytes. Zero means DefaultTmp.
 	// Both count as memory; under a memory limit less than four times as large
 	// they shrink to a quarter of it.
 	Tmp int64
+	// Binds are further folders of the host that programs can read, such as the
+	// libraries of an interpreter that has them elsewhere. They must not hold
+	// secrets.
+	Binds []string
 	// Cgroup is the directory of a cgroup (version 2) that was delegated to this
 	// process and has the memory and pids controllers enabled for its children.
 	// Empty means to look for one from the process's own cgroup upwards.
 	Cgroup string
 	// RequireLimits refuses to run where the host lets no cgroup be made, so
 	// that memory and processes can be bounded for each process of a program
-	// only and not for all together. Otherwise [Runner.Protection] tells.
+	// only and not for all together, and processors not at all. Otherwise
+	// [Runner.Protection] tells.
 	RequireLimits bool
 	// Warm is how many sandboxes are kept ready, with an interpreter in each that
 	// waits for its program: a call then takes a fraction of the time. Each still

@@ -114,7 +114,8 @@ func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnlo
 	defer r.warm.Put(s)
 	res, err := s.run(ctx, h, p, limits, begin)
 	if ready && errors.Is(err, supervisor.ErrNotStarted) && ctx.Err() == nil {
-		// It went away while it waited, and nothing of p was executed.
+		// It went away while it waited. Should the program have begun all the
+		// same, nothing is left of what it did.
 		return r.runCold(ctx, h, p, limits, begin)
 	}
 	return res, err
@@ -222,10 +223,11 @@ type spec struct {
 	memory int64
 	tmp    int64
 	pids   int
+	cpus   float64
 }
 
 func (r *Runner) spec(memory int64) spec {
-	return spec{memory: memory, tmp: r.tmp(memory), pids: r.pids()}
+	return spec{memory: memory, tmp: r.tmp(memory), pids: r.pids(), cpus: r.CPUs}
 }
 
 // rlimits are set for the program inside. They are what there is of limits

@@ -117,7 +117,9 @@ func (r *Runner) run(ctx context.Context, e *engine, p fnloop.Program, limits fn
 			return res, err
 		}
 		if ready && errors.Is(err, supervisor.ErrNotStarted) {
-			continue // it went away while it waited, and nothing of p was executed
+			// It went away while it waited. Should the program have begun all the
+			// same, nothing is left of what it did.
+			continue
 		}
 		return res, &Error{Host: e.host, Err: c.explain(err)}
 	}
