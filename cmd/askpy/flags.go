@@ -31,7 +31,8 @@ Usage:
 	askpy [flags] < prompt.txt
 	askpy [flags] --session FILE
 
-The answer goes to standard output, everything else to standard error.
+The answer goes to standard output, on a terminal as it comes. Everything else
+goes to standard error.
 
 Flags:
 

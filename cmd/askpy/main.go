@@ -33,7 +33,11 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop) // the next signal ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
@@ -178,7 +182,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 			return failed(wire.finish(err))
 		}
 		if last != nil {
-			for _, line := range unfinished(last, prompt) {
+			for _, line := range unfinished(last, prompt, q.opts.approve) {
 				q.progress.note(line)
 			}
 		}

@@ -173,7 +173,7 @@ func (t *tee) Read(p []byte) (int, error) {
 }
 
 func (t *tee) Close() error {
-	if streamEnded(t.got) {
+	if t.done != nil && streamEnded(t.got) {
 		t.end()
 	}
 	return t.ReadCloser.Close()

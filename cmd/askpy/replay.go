@@ -172,7 +172,7 @@ func (r *replay) finish(err error) error {
 			left++
 		}
 	}
-	if left > 0 {
+	if 0 < left && left < len(r.cassette.Interactions) {
 		r.progress.note(fmt.Sprintf("%d of the %d requests in %s were not made", left, len(r.cassette.Interactions), r.name))
 	}
 	return err

@@ -178,8 +178,9 @@ func (s *session) close() {
 	s.held.Close()
 }
 
-// unfinished says what the run before left, for a person.
-func unfinished(a *fnloop.Answer, prompt string) []string {
+// unfinished says what the run before left, for a person who is now asked for
+// approval or not.
+func unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 	var lines []string
 	waiting := undecided(a)
 	for i, c := range a.Pending {
@@ -188,7 +189,10 @@ func unfinished(a *fnloop.Answer, prompt string) []string {
 		case c.Started:
 			what = "was running when the last run ended; it is not run again"
 		case len(waiting) > 0 && waiting[0] == i:
-			what, waiting = "waits for approval", waiting[1:]
+			waiting = waiting[1:]
+			if what = "waits for approval"; !asked {
+				what = "was not approved and is not run; --approve would have asked"
+			}
 		}
 		lines = append(lines, fmt.Sprintf("not finished: %s (%s) %s", c.Name, c.ID, what))
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -245,12 +246,18 @@ func TestApproveSession(t *testing.T) {
 	x.expect(`Run it\?.*: $`)
 	x.send("\x03")
 	x.end(130)
-	x = onTerminal(t, server, askpy)
+	x = onTerminal(t, server, "echo pid $$; exec "+askpy)
+	pid, err := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(x.expect(`pid \d+\r\n`)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	x.expect(`Run it\?.*: $`)
 	x.send("y\n")
 	x.expect(`stdout\| begun`)
-	x.cmd.Process.Kill() // the terminal is gone, and askpy with it
-	<-x.ended
+	if p, err := os.FindProcess(pid); err != nil || p.Kill() != nil {
+		t.Fatal("it could not be killed")
+	}
+	x.end(137)
 	x = onTerminal(t, server, askpy)
 	x.expect(`not finished: run_python \(call_a\) was running when the last run ended; it is not run again\r\n`)
 	x.expect(`Never mind\.\r\n`)
@@ -273,5 +280,27 @@ func TestApproveMaxTurns(t *testing.T) {
 	got := x.end(3)
 	if !strings.Contains(got, "askpy: turn limit reached: 1 calls after 1 rounds were not run") || strings.Contains(got, "Run it") {
 		t.Errorf("the terminal shows %q", got)
+	}
+}
+
+// A session whose calls wait goes on without them where nobody is asked.
+func TestApproveNever(t *testing.T) {
+	server := responsestest.NewServer(
+		responsestest.Call("call_a", "run_python", `{"code":"1"}`),
+		responsestest.Text("Never mind."),
+	)
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "chat.json")
+	x := onTerminal(t, server, "askpy --approve --runner fake --session "+file+" 'run'")
+	x.expect(`Run it\?.*: $`)
+	x.send("\x04")
+	x.end(1)
+	env := map[string]string{"OPENAI_API_KEY": server.Key, "OPENAI_BASE_URL": server.URL}
+	status, stdout, stderr := askpy(t, env, "--runner", "fake", "--session", file)
+	if status != 0 || stdout != "Never mind.\n" || !strings.Contains(stderr, "not finished: run_python (call_a) was not approved and is not run; --approve would have asked\n") {
+		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+	if last := server.Requests()[1]; !bytes.Contains(last.Body, []byte("needs approval")) {
+		t.Errorf("the model was sent %s", last.Body)
 	}
 }
