@@ -165,8 +165,8 @@ run_python #1: exit 0 after 0s
     stdout| unseen
 run_python #2: exit 0 after 0s
 run_python #3: running
-    stdout| ...yy
-    stdout| [more is not shown while the program runs]
+    stdout| ...
+    stdout| [more is not shown]
 run_python #3: exit 0 after 0s
 `
 	got := strings.ReplaceAll(out.String(), strings.Repeat("x", maxPrintout), "...")

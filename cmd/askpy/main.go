@@ -164,20 +164,8 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err != nil {
 		return failed(wire.finish(err))
 	}
-	loop := fnloop.Loop{
-		Client:       q.client(wire),
-		Model:        q.opts.model,
-		Instructions: instructions,
-		Tools:        []fnloop.Tool{fnloop.PythonTool(q.runner, fnloop.Limits{Time: q.opts.timeout})},
-		MaxTurns:     q.opts.maxTurns,
-	}
-	if q.approver != nil {
-		loop.Tools[0].NeedsApproval = fnloop.Always
-	}
 	var from *fnloop.Answer
 	if q.session != nil {
-		loop.Checkpoint = q.session.checkpoint
-		loop.KeepItems = true // the API keeps a conversation for a month
 		if from, err = q.session.begin(prompt); err != nil {
 			return failed(wire.finish(err))
 		}
@@ -187,8 +175,28 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 			}
 		}
 	}
-	answer, err := q.converse(ctx, loop, from, prompt)
+	answer, err := q.converse(ctx, q.loop(wire), from, prompt)
 	return answer, wire.finish(err)
+}
+
+// loop makes the loop.
+func (q *question) loop(w wire) fnloop.Loop {
+	python := fnloop.PythonTool(q.runner, fnloop.Limits{Time: q.opts.timeout})
+	if q.approver != nil {
+		python.NeedsApproval = fnloop.Always
+	}
+	loop := fnloop.Loop{
+		Client:       q.client(w),
+		Model:        q.opts.model,
+		Instructions: instructions,
+		Tools:        []fnloop.Tool{python},
+		MaxTurns:     q.opts.maxTurns,
+	}
+	if q.session != nil {
+		loop.Checkpoint = q.session.checkpoint
+		loop.KeepItems = true // the API keeps a conversation for a month
+	}
+	return loop
 }
 
 // converse runs the loop, and again with what was decided whenever it stops for

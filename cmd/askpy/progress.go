@@ -269,13 +269,13 @@ func (p *progress) printed(e fnloop.CallOutput) {
 	if s.full {
 		return
 	}
-	s.got += e.Text
-	s.partial += e.Text
-	if s.full = len(s.got) > maxPrintout; s.full {
-		p.aside(block(p.label(c, e.Stream), s.partial+"\n[more is not shown while the program runs]"))
-		s.partial = ""
-		return
+	text := e.Text
+	if room := maxPrintout - len(s.got); len(text) > room {
+		s.full = true
+		text = strings.ToValidUTF8(text[:room], "") + "\n[more is not shown]\n"
 	}
+	s.got += text
+	s.partial += text
 	i := strings.LastIndexByte(s.partial, '\n') + 1
 	p.aside(block(p.label(c, e.Stream), s.partial[:i]))
 	s.partial = s.partial[i:]
