@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/openai/openai-go/v3/option"
@@ -29,7 +30,7 @@ type link struct {
 	conn      *responses.ResponseConnection // nil when there is none, or no more
 	handshake *http.Response                // that opened conn
 	served    bool                          // a response has come on conn
-	head      string                        // the last one that was completed
+	head      string                        // the last one, if nothing has failed since
 	refused   bool                          // the run goes on over HTTP
 }
 
@@ -44,11 +45,7 @@ func (r *run) converse(ctx context.Context, params responses.ResponseNewParams) 
 		sent, chained := r.onlyNew(params)
 		reply, fail := r.ask(ctx, sent)
 		if fail == nil {
-			r.link.served = true
-			r.link.head = ""
-			if reply.Status == "completed" {
-				r.link.head = reply.ID
-			}
+			r.link.served, r.link.head = true, reply.ID
 			return reply, nil, true
 		}
 		r.link.head = "" // the API forgets what a refused request continues
@@ -150,13 +147,7 @@ func beginsWith(items, before []json.RawMessage) bool {
 	if len(items) < len(before) {
 		return false
 	}
-	for i, item := range before {
-		b, err := json.Marshal(item) // as they were when they were sent
-		if err != nil || !bytes.Equal(b, items[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(items[:len(before)], before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 }
 
 // createEvent is a request in the form in which it is sent on a WebSocket: the
@@ -197,7 +188,8 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 		reply, err := a.event(data)
 		if err != nil {
 			r.hangUp()
-			return nil, &failure{err: &StreamError{Events: a.events, Err: err}}
+			r.cut(&a)
+			return nil, &failure{err: &StreamError{Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if reply == nil || reply.ID != "" && reply.ID == r.answer.ID { // no response continues itself
 			continue
@@ -223,6 +215,7 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 // lost says what to make of a connection that failed, and ends it.
 func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
 	r.hangUp()
+	r.cut(a)
 	_, noJSON := errors.AsType[*json.SyntaxError](err)
 	if a.events > 0 || noJSON || context.Cause(ctx) == ErrIdleStream {
 		a.seen = a.seen && r.opts.emit != nil

@@ -128,6 +128,18 @@ func TestWebSocket(t *testing.T) {
 	assert.Equal(t, 2, srv.Connections(), "the next has its own")
 }
 
+func TestWebSocketIsClosed(t *testing.T) {
+	loop, _ := connect(t, rt.Text("done"), rt.Incomplete("max_output_tokens"), rt.Error(400, "", "no"))
+	before := goleak.IgnoreCurrent()
+	for _, want := range []fnloop.StopReason{fnloop.StopAnswered, fnloop.StopTruncated, fnloop.StopRequest} {
+		start := time.Now()
+		ans, _ := loop.Run(t.Context(), "hi")
+		assert.Equal(t, want, ans.Stop)
+		assert.Less(t, time.Since(start), 2*time.Second)
+		goleak.VerifyNone(t, before) // although the server goes on
+	}
+}
+
 // Whatever a run comes to over HTTP, it comes to over a WebSocket.
 func TestWebSocketIsInvisible(t *testing.T) {
 	noLeaks(t)

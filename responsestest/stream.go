@@ -251,6 +251,16 @@ func (x *exchange) sendEvent(buf []byte, e *Event, n int) []byte {
 	return buf
 }
 
+// nestedError is an error event with an error object. On a WebSocket it has a status, as all error messages
+// there do.
+func (x *exchange) nestedError(body []byte) Event {
+	status := ""
+	if x.socket != nil {
+		status = fmt.Sprintf(`"status":%d,`, http.StatusInternalServerError)
+	}
+	return Event{Type: "error", Data: fmt.Appendf(nil, `{%s"error":%s}`, status, body)}
+}
+
 // streamCut sends a part of the stream and ends it as the reply says.
 func (x *exchange) streamCut(resp *response) {
 	reply := resp.reply
@@ -275,9 +285,9 @@ func (x *exchange) streamCut(resp *response) {
 	case FlatError:
 		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"code":%s,"message":%s,"param":null}`, quote(*e.Code), quote(e.Message))})
 	case NestedError:
-		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"error":%s}`, nested)})
+		send(x.nestedError(nested))
 	case FailedEvent:
-		send(Event{Type: "error", Data: fmt.Appendf(nil, `{"error":%s}`, nested)})
+		send(x.nestedError(nested))
 		failed := *reply
 		failed.Code, failed.Message = *e.Code, e.Message
 		resp.reply, resp.output = &failed, nil
