@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/openai/openai-go/v3/option"
@@ -147,7 +146,13 @@ func beginsWith(items, before []json.RawMessage) bool {
 	if len(items) < len(before) {
 		return false
 	}
-	return slices.EqualFunc(items[:len(before)], before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
+	for i, item := range before {
+		b, err := json.Marshal(item) // as they were when they were sent
+		if err != nil || !bytes.Equal(b, items[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // createEvent is a request in the form in which it is sent on a WebSocket: the
@@ -188,8 +193,7 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 		reply, err := a.event(data)
 		if err != nil {
 			r.hangUp()
-			r.cut(&a)
-			return nil, &failure{err: &StreamError{Events: a.events, Err: err}, maybeDelivered: true}
+			return nil, &failure{err: &StreamError{Events: a.events, Err: err}}
 		}
 		if reply == nil || reply.ID != "" && reply.ID == r.answer.ID { // no response continues itself
 			continue
@@ -215,7 +219,6 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 // lost says what to make of a connection that failed, and ends it.
 func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
 	r.hangUp()
-	r.cut(a)
 	_, noJSON := errors.AsType[*json.SyntaxError](err)
 	if a.events > 0 || noJSON || context.Cause(ctx) == ErrIdleStream {
 		a.seen = a.seen && r.opts.emit != nil
