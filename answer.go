@@ -87,6 +87,9 @@ type Answer struct {
 	// Prompt is a prompt that no response has taken in: the run ended before.
 	// Continue sends it again when it gets no other.
 	Prompt string `json:"prompt,omitempty"`
+	// Paused says that the response ID is that of a program which OpenAI runs
+	// and which has not ended. Continue lets it go on, with or without a prompt.
+	Paused bool `json:"paused,omitempty"`
 	// Partial is the text of a response that is no answer: it was cut short, or
 	// came with calls that were not run.
 	Partial string `json:"partial,omitempty"`
@@ -117,6 +120,7 @@ type callJSON struct {
 	Turn       int             `json:"turn"`
 	ID         string          `json:"id"`
 	Name       string          `json:"name"`
+	Namespace  string          `json:"namespace,omitempty"`
 	Arguments  json.RawMessage `json:"arguments"`
 	Text       string          `json:"arguments_text,omitempty"`
 	Started    bool            `json:"started,omitempty"`
@@ -133,7 +137,7 @@ type callJSON struct {
 
 func (c Call) json() (callJSON, error) {
 	j := callJSON{
-		Turn: c.Turn, ID: c.ID, Name: c.Name, Started: c.Started,
+		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started,
 		Custom: c.Custom, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
 	}
 	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
@@ -159,7 +163,7 @@ func (c *Call) set(j callJSON) error {
 		args = []byte(j.Text)
 	}
 	*c = Call{
-		Turn: j.Turn, ID: j.ID, Name: j.Name, Arguments: args, Started: j.Started,
+		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started,
 		Custom: j.Custom, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
 	}
 	return err

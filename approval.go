@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 )
 
@@ -20,8 +22,23 @@ type Decision struct {
 // Always is a [Tool]'s NeedsApproval that asks for each call.
 func Always(context.Context, Call) bool { return true }
 
+// Waiting are the pending calls that can be approved or rejected.
+func (a *Answer) Waiting() []Call {
+	var calls []Call
+	for _, c := range a.Pending {
+		if c.digest != "" && !c.Started {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
 // Approve decides that [Loop.Continue] runs the pending call id, with the
 // arguments that it has now: when they are others by then, Continue refuses.
+// That finds mistakes, not a forger, who could change what it compares with too.
+//
+// Every Continue of the Answer runs the call, so one that two requests may reach
+// has to be taken out of the store before it is continued.
 func (a *Answer) Approve(id string) error {
 	return a.decide(id, Decision{Approve: true})
 }
@@ -35,13 +52,36 @@ func (a *Answer) Reject(id, reason string) error {
 func (a *Answer) decide(id string, d Decision) error {
 	c := a.pending(id)
 	if c == nil {
-		return &ConfigError{"call " + id, "is not pending"}
+		return &ConfigError{Field: "call " + id, Reason: "is not pending"}
 	}
 	if c.digest == "" {
-		return &ConfigError{"call " + id, "does not wait for approval"}
+		return &ConfigError{Field: "call " + id, Reason: "does not wait for approval"}
+	}
+	if c.Started {
+		return &ConfigError{Field: "call " + id, Reason: "was approved and started before; what it did is not known"}
 	}
 	c.Decision = &d
 	return nil
+}
+
+// needsApproval asks the tool whether c may run only once it was approved. Calls
+// that cannot be made are answered and not asked about.
+func (r *run) needsApproval(ctx context.Context, c *Call) bool {
+	t := r.tool(c.Name)
+	if t == nil || t.NeedsApproval == nil || c.Decision != nil || t.fits != nil && t.fits(c.Arguments) != nil {
+		return false
+	}
+	needs := true
+	err := guard(func() error {
+		asked := *c
+		asked.Arguments = bytes.Clone(c.Arguments)
+		needs = t.NeedsApproval(ctx, asked)
+		return nil
+	})
+	if err != nil {
+		r.log.ErrorContext(ctx, "NeedsApproval panicked, so the call needs approval", "tool", c.Name, "call_id", c.ID, "err", err)
+	}
+	return needs
 }
 
 // digest stands for what a call would do. Storage may change the white space of
@@ -49,15 +89,63 @@ func (a *Answer) decide(id string, d Decision) error {
 func digest(c Call) string {
 	args := []byte(c.Arguments)
 	if !c.Custom {
-		dec := json.NewDecoder(bytes.NewReader(args))
-		dec.UseNumber()
-		var v any
-		if dec.Decode(&v) == nil && !dec.More() {
-			args, _ = json.Marshal(v)
+		if canonical, ok := canonicalJSON(args); ok {
+			args = canonical
 		}
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %t %s", c.ID, c.Name, c.Custom, args))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %t %s", c.ID, c.Namespace, c.Name, c.Custom, args))
 	return hex.EncodeToString(sum[:])
+}
+
+// canonicalJSON spells one JSON value in one way. It reports false for anything
+// else, and where a member repeats, so that nothing of it goes unseen.
+func canonicalJSON(data []byte) ([]byte, bool) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	v, ok := canonicalValue(dec, 500)
+	if _, err := dec.Token(); !ok || err != io.EOF {
+		return nil, false
+	}
+	out, err := json.Marshal(v)
+	return out, err == nil
+}
+
+func canonicalValue(dec *json.Decoder, depth int) (any, bool) {
+	token, err := dec.Token()
+	if err != nil || depth == 0 {
+		return nil, false
+	}
+	switch token {
+	case json.Delim('{'):
+		object := make(map[string]any)
+		for dec.More() {
+			key, err := dec.Token()
+			name, isString := key.(string)
+			if _, twice := object[name]; err != nil || !isString || twice {
+				return nil, false
+			}
+			value, ok := canonicalValue(dec, depth-1)
+			if !ok {
+				return nil, false
+			}
+			object[name] = value
+		}
+		_, err := dec.Token()
+		return object, err == nil
+	case json.Delim('['):
+		list := []any{}
+		for dec.More() {
+			value, ok := canonicalValue(dec, depth-1)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, value)
+		}
+		_, err := dec.Token()
+		return list, err == nil
+	}
+	_, isDelim := token.(json.Delim)
+	return token, !isDelim
 }
 
 // checkDecisions refuses to run what was not shown to whoever approved it.
@@ -67,22 +155,23 @@ func checkDecisions(pending []Call) error {
 			continue
 		}
 		if c.digest == "" {
-			return &ConfigError{"call " + c.ID, "has a decision but did not wait for one"}
+			return &ConfigError{Field: "call " + c.ID, Reason: "has a decision but did not wait for one"}
 		}
 		if c.Decision.Approve && c.digest != digest(c) {
-			return &ConfigError{"call " + c.ID, "was approved, but is not the call that approval was asked for; reject it instead, and the model can make another"}
+			return &ConfigError{Field: "call " + c.ID, Reason: "was approved, but is not the call that approval was asked for; reject it instead, and the model can make another"}
 		}
 	}
 	return nil
 }
 
 // decided carries out the decisions on calls of the answer that the run
-// continues from.
+// continues from. An approved call that was started before is not run again.
 func (r *run) decided(ctx context.Context) error {
+	a := r.answer
 	others, approved := []Call{}, []Call{}
-	for _, c := range r.answer.Pending {
+	for _, c := range a.Pending {
 		switch {
-		case c.Decision == nil:
+		case c.Decision == nil || c.Started:
 			others = append(others, c)
 		case c.Decision.Approve:
 			approved = append(approved, c)
@@ -91,14 +180,21 @@ func (r *run) decided(ctx context.Context) error {
 			if c.Decision.Reason != "" {
 				text += ": " + c.Decision.Reason
 			}
-			r.answer.Calls = append(r.answer.Calls, CallResult{Call: c.done(), Output: Output{Text: limitText(text, r.maxOutput), IsError: true}})
+			result := CallResult{Call: c.done(), Output: Output{Text: limitText(text, r.maxOutput), IsError: true}}
+			a.Calls = append(a.Calls, result)
+			r.emit(CallFinished{result})
 		}
 	}
-	r.answer.Pending = append(others, approved...)
-	if len(approved) == 0 {
-		return nil
+	a.Pending = append(others, approved...)
+	if len(approved) > 0 {
+		if err := r.round(ctx, a.Pending[len(others):]); err != nil {
+			return err
+		}
 	}
-	return r.round(ctx, r.answer.Pending[len(others):])
+	slices.SortStableFunc(a.Calls, func(x, y CallResult) int {
+		return slices.Index(a.Open, x.ID) - slices.Index(a.Open, y.ID)
+	})
+	return nil
 }
 
 // waiting names the calls that need approval.

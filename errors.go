@@ -42,9 +42,13 @@ var (
 type ConfigError struct {
 	Field  string // such as "Loop.Client" or "prompt"
 	Reason string
+	Err    error // what was wrong, if there is more to it than Reason says
 }
 
 func (e *ConfigError) Error() string { return "fnloop: " + e.Field + ": " + e.Reason }
+
+// Unwrap returns e.Err.
+func (e *ConfigError) Unwrap() error { return e.Err }
 
 // A RequestError says why a request got no response: the network failed, or
 // the API answered with an error. It wraps the last attempt's error, so that

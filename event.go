@@ -159,11 +159,21 @@ func (r *run) emit(e Event) {
 	}
 }
 
-// send passes an event of a call to the goroutine that emits.
+// A sent is an event from beside the loop's goroutine.
+type sent struct {
+	Event
+	read chan<- struct{} // closed when the reader is done with it; may be nil
+}
+
+// send passes an event of a call to the goroutine that emits, and returns when
+// the reader is done with it.
 func (r *run) send(e Event) {
-	if r.events != nil {
-		r.events <- e
+	if r.events == nil {
+		return
 	}
+	read := make(chan struct{})
+	r.events <- sent{e, read}
+	<-read
 }
 
 // during runs f beside the caller, which emits meanwhile what f sends.
@@ -172,68 +182,80 @@ func (r *run) during(cancel func(), f func()) {
 		f()
 		return
 	}
-	r.events = make(chan Event)
+	r.events = make(chan sent)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		f()
 	}()
-	defer func() { // also when the reader panics
-		cancel()
+	relay := func(emit func(Event)) {
 		for {
 			select {
-			case <-r.events:
+			case s := <-r.events:
+				func() {
+					if s.read != nil {
+						defer close(s.read)
+					}
+					emit(s.Event)
+				}()
 			case <-done:
-				r.events = nil
 				return
 			}
 		}
-	}()
-	for {
-		select {
-		case e := <-r.events:
-			r.emit(e)
-		case <-done:
-			return
-		}
 	}
+	defer func() { // also when the reader panics
+		cancel()
+		relay(func(Event) {})
+		r.events = nil
+	}()
+	relay(r.emit)
 }
 
 type liveKey struct{}
 
 // A live passes on what the program of one call prints.
 type live struct {
-	events chan<- Event
+	events chan<- sent
 	id     string
 	over   <-chan struct{} // closed when the call has its output
+	ended  <-chan struct{} // closed when the handler's context ends
 }
 
 // LiveOutput returns where a handler should copy what a program that it runs
 // prints, so that it becomes [CallOutput] events; [PythonTool] does this by
 // itself. Both are nil when nobody listens. A write waits for the reader of the
-// events, and is lost once the handler has returned.
+// events until the handler's context ends, and is lost once the handler has
+// returned. Neither is safe for concurrent use.
 func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
 	l, ok := ctx.Value(liveKey{}).(*live)
 	if !ok {
 		return nil, nil
 	}
-	return liveWriter{l, "stdout"}, liveWriter{l, "stderr"}
+	return &liveWriter{live: l, stream: "stdout"}, &liveWriter{live: l, stream: "stderr"}
 }
 
 type liveWriter struct {
 	*live
 	stream string
+	rest   []byte // the beginning of a rune
 }
 
-func (w liveWriter) Write(p []byte) (int, error) {
+func (w *liveWriter) Write(p []byte) (int, error) {
+	all := append(w.rest, p...)
+	whole := trimPartialEnd(all)
+	w.rest = append([]byte(nil), all[len(whole):]...)
 	select {
 	case <-w.over: // first, since both may be ready
 		return len(p), nil
 	default:
 	}
+	if len(whole) == 0 {
+		return len(p), nil
+	}
 	select {
-	case w.events <- CallOutput{ID: w.id, Stream: w.stream, Text: string(p)}:
+	case w.events <- sent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: valid(whole)}}:
 	case <-w.over:
+	case <-w.ended:
 	}
 	return len(p), nil
 }

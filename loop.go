@@ -40,7 +40,11 @@ type Responder interface {
 // Set its fields before the first call and leave them; from then on a Loop is
 // safe for any number of goroutines. The state of a run is in its [Answer].
 type Loop struct {
-	// Client sends the requests. Required.
+	// Client sends the requests. Required. A client that has NewStreaming too,
+	// as a [Streamer], is streamed by [Loop.Events]; a type that embeds
+	// openai-go's service to change New has that method, and has to change it
+	// as well. How long Run waits for a silent server is for the client's HTTP
+	// client and the context to say.
 	Client Responder
 	// Model is the model's name. Required unless BeforeRequest sets it.
 	Model string
@@ -92,8 +96,9 @@ type Loop struct {
 	// State says where the conversation is kept. Zero means Chained.
 	State State
 	// KeepItems keeps the conversation's items in the Answer of a chained Loop
-	// too. When the API has forgotten the response to continue from, the run
-	// then sends them once instead of ending with that error.
+	// too, if it has kept them from the start. When the API has forgotten the
+	// response to continue from, the run then sends them once instead of ending
+	// with that error.
 	KeepItems bool
 	// Checkpoint, if not nil, gets the state of the run before the handlers of a
 	// round start and after each of them finishes, so that a program that dies
@@ -128,8 +133,7 @@ func (l *Loop) Run(ctx context.Context, prompt string) (*Answer, error) {
 // It leaves from as it is, so that an Answer can be continued more than once.
 func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string) (*Answer, error) {
 	if from == nil {
-		err := &ConfigError{"from", "is nil; begin with Run"}
-		return newAnswer(StopInvalid), err
+		return newAnswer(StopInvalid), &ConfigError{Field: "from", Reason: "is nil; begin with Run"}
 	}
 	return l.run(ctx, from, prompt, options{})
 }
@@ -144,14 +148,16 @@ type run struct {
 	opts   options
 	log    *slog.Logger
 	answer *Answer
-	events chan Event // of the calls that run, when there is a reader
+	events chan sent // of the calls that run, when there is a reader
 	link   link
 	sent   []json.RawMessage
 	replay bool // the conversation itself is sent in place of what was forgotten
-	// carried is how many of answer.Calls are of an earlier run; they are
-	// dropped once they were sent.
-	carried  int
-	stopped  StopReason // of the answer that the run continues from
+	// carried are the IDs of those of answer.Calls that are of an earlier run;
+	// they are dropped once they were sent.
+	carried  []string
+	offered  map[string]bool // the tools of the last request; nil for all
+	keep     bool            // the conversation's items are kept
+	stopped  StopReason      // of the answer that the run continues from
 	badTurns int
 	repeats  int
 	last     string // calls and outputs of the round before
@@ -164,11 +170,12 @@ type options struct {
 }
 
 func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts options) (*Answer, error) {
-	r := &run{answer: newAnswer(""), stopped: from.Stop, opts: opts}
+	r := &run{answer: newAnswer(""), opts: opts}
 	r.carry(from, prompt)
 	s, err := l.settings()
 	if err == nil {
 		r.settings, r.log = s, s.logger
+		r.keep = l.State == Stateless || l.KeepItems && (from.ID == "" || len(from.Items) > 0)
 		err = r.check(prompt)
 	}
 	if err == nil {
@@ -188,14 +195,20 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts option
 // carry takes over what the next request must answer.
 func (r *run) carry(from *Answer, prompt string) {
 	a := r.answer
+	r.stopped = from.Stop
 	a.ID = from.ID
 	a.Conversation = from.Conversation
-	a.Items = slices.Clip(from.Items)
+	a.Items = slices.Clone(from.Items)
+	a.Paused = from.Paused
 	a.Prompt = prompt
 	if prompt == "" {
 		a.Prompt = from.Prompt
 	}
-	a.Open = append(a.Open, from.Open...)
+	for _, id := range from.Open {
+		if !slices.Contains(a.Open, id) {
+			a.Open = append(a.Open, id)
+		}
+	}
 	if len(a.Open) == 0 { // an Answer made by hand
 		for _, c := range from.Pending {
 			a.Open = append(a.Open, c.ID)
@@ -206,21 +219,21 @@ func (r *run) carry(from *Answer, prompt string) {
 			a.Pending = append(a.Pending, *c)
 		} else if c := from.result(id); c != nil {
 			a.Calls = append(a.Calls, *c)
+			r.carried = append(r.carried, id)
 		} else {
 			a.Pending = append(a.Pending, Call{ID: id})
 		}
 	}
-	r.carried = len(a.Calls)
 }
 
 func (r *run) check(prompt string) error {
 	switch a := r.answer; {
-	case strings.TrimSpace(prompt) == "" && prompt != "", a.Prompt == "" && len(a.Open) == 0:
-		return &ConfigError{"prompt", "is empty"}
+	case strings.TrimSpace(prompt) == "" && prompt != "", a.Prompt == "" && len(a.Open) == 0 && !a.Paused:
+		return &ConfigError{Field: "prompt", Reason: "is empty"}
 	case invalidUTF8(a.Prompt) >= 0:
-		return &ConfigError{"prompt", fmt.Sprintf("has invalid UTF-8 at offset %d", invalidUTF8(a.Prompt))}
+		return &ConfigError{Field: "prompt", Reason: fmt.Sprintf("has invalid UTF-8 at offset %d", invalidUTF8(a.Prompt))}
 	case a.ID == "" && len(a.Open) > 0:
-		return &ConfigError{"from.ID", "is empty although calls of it are open"}
+		return &ConfigError{Field: "from.ID", Reason: "is empty although calls of it are open"}
 	}
 	if err := r.loop.State.check(r.answer); err != nil {
 		return err
@@ -250,16 +263,13 @@ func (r *run) drive(ctx context.Context) error {
 			r.answer.Pending = r.number(calls, r.answer.Turns+1)
 			r.answer.Partial = reply.text()
 			if len(calls) == 0 {
-				return ErrEmpty
+				return fmt.Errorf("%w: after %d rounds a program is not at its end", ErrMaxTurns, r.maxTurns)
 			}
 			return fmt.Errorf("%w: %d calls after %d rounds were not run", ErrMaxTurns, len(calls), r.maxTurns)
 		}
 		r.answer.Turns++
 		r.answer.Pending = r.number(calls, r.answer.Turns)
 		if err := r.round(ctx, r.answer.Pending); err != nil {
-			return err
-		}
-		if err := r.judge(); err != nil {
 			return err
 		}
 	}
@@ -270,17 +280,21 @@ func (r *run) drive(ctx context.Context) error {
 func (r *run) accept(reply *reply) error {
 	a := r.answer
 	if err := reply.check(); err != nil {
-		if errors.Is(err, ErrIncomplete) {
+		if a.Partial == "" {
 			a.Partial = reply.text()
+		}
+		if r.loop.State == InConversation {
+			r.owe(reply)
 		}
 		return err
 	}
 	a.ID = reply.ID
 	a.Prompt = ""
+	a.Partial = ""
+	a.Paused = reply.runsProgram() && len(reply.calls()) == 0
 	r.remember(reply)
 	a.Pending = a.Pending[:0]
-	a.Calls = a.Calls[r.carried:]
-	r.carried = 0
+	r.delivered()
 	a.Open = nil
 	for _, it := range reply.calls() {
 		a.Open = append(a.Open, it.CallID)
@@ -288,10 +302,35 @@ func (r *run) accept(reply *reply) error {
 	return nil
 }
 
+// delivered drops what an earlier run has left to send.
+func (r *run) delivered() {
+	a := r.answer
+	a.Calls = slices.DeleteFunc(a.Calls, func(c CallResult) bool { return slices.Contains(r.carried, c.ID) })
+	r.carried = nil
+}
+
+// owe takes over the calls of a response that cannot be used, but is part of
+// its conversation all the same: the API wants outputs for them.
+func (r *run) owe(reply *reply) {
+	if reply.Status != "completed" && reply.Status != "incomplete" {
+		return
+	}
+	a := r.answer
+	a.ID, a.Prompt, a.Open = reply.ID, "", nil
+	r.delivered()
+	a.Pending = []Call{}
+	for _, c := range r.number(reply.calls(), a.Turns+1) {
+		if c.ID != "" && !slices.Contains(a.Open, c.ID) {
+			a.Open = append(a.Open, c.ID)
+			a.Pending = append(a.Pending, c)
+		}
+	}
+}
+
 func (r *run) number(calls []item, turn int) []Call {
 	out := make([]Call, len(calls))
 	for i, it := range calls {
-		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
+		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
 	}
 	return out
 }
@@ -304,6 +343,7 @@ func (r *run) finish(reply *reply) error {
 	case refused:
 		return fmt.Errorf("%w: %.200s", ErrRefused, text)
 	case strings.TrimSpace(text) == "":
+		r.answer.Partial = reply.text()
 		return ErrEmpty
 	}
 	r.answer.Stop = StopAnswered
@@ -311,20 +351,23 @@ func (r *run) finish(reply *reply) error {
 }
 
 // judge stops a model that gets nowhere.
-func (r *run) judge() error {
-	var bad int
+func (r *run) judge(round []*outcome) error {
+	if len(round) == 0 { // a program goes on
+		return nil
+	}
+	bad := 0
 	var calls strings.Builder
-	round := r.answer.Calls[len(r.answer.Calls)-len(r.answer.Open):]
-	for _, c := range round {
-		if _, ok := errors.AsType[*ArgumentsError](c.Err); ok || errors.Is(c.Err, errUnknownTool) {
+	var last string
+	for _, out := range round {
+		if out == nil { // it waits for approval
+			continue
+		}
+		if last = out.Text; out.refused {
 			bad++
 		}
 		if r.maxRepeats > 0 {
-			fmt.Fprintf(&calls, "%q %q %q\n", c.Name, c.Arguments, c.Text)
+			fmt.Fprintf(&calls, "%q %q %q\n", out.Name, out.Arguments, out.Text)
 		}
-	}
-	if len(round) == 0 { // a program goes on
-		return nil
 	}
 	if bad == len(round) {
 		r.badTurns++
@@ -332,7 +375,7 @@ func (r *run) judge() error {
 		r.badTurns = 0
 	}
 	if r.badTurns == maxBadTurns {
-		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, round[0].Text)
+		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, last)
 	}
 	if r.maxRepeats > 0 {
 		if s := calls.String(); s == r.last {
@@ -347,8 +390,27 @@ func (r *run) judge() error {
 	return nil
 }
 
-// stopReason gives the word for an error that ends a run.
+// stopReason gives the word for an error that ends a run. What an error of the
+// caller's or of a handler's wraps does not count, so types come first.
 func stopReason(err error) StopReason {
+	switch err := err.(type) {
+	case *ConfigError:
+		return StopInvalid
+	case *ToolError, *hookError:
+		return StopAborted
+	case *RequestError:
+		return StopRequest
+	case *ResponseError:
+		return StopFailed
+	case *StreamError:
+		return StopStream
+	case *ProtocolError:
+		return StopProtocol
+	case *UnsupportedItemError:
+		return StopUnsupported
+	case *endError:
+		return err.stop
+	}
 	for _, s := range []struct {
 		err  error
 		stop StopReason
@@ -368,24 +430,6 @@ func stopReason(err error) StopReason {
 			return s.stop
 		}
 	}
-	switch err := err.(type) {
-	case *ConfigError:
-		return StopInvalid
-	case *ToolError, *hookError:
-		return StopAborted
-	case *RequestError:
-		return StopRequest
-	case *ResponseError:
-		return StopFailed
-	case *StreamError:
-		return StopStream
-	case *ProtocolError:
-		return StopProtocol
-	case *UnsupportedItemError:
-		return StopUnsupported
-	case *endError:
-		return err.stop
-	}
 	return StopInvalid
 }
 
@@ -394,15 +438,30 @@ type endError struct {
 	stop StopReason
 	err  error // of the context
 	why  error // its cause
+	last error // of the request that was being sent, or sent again; may be nil
 }
 
-func ended(ctx context.Context) error {
-	e := &endError{stop: StopCancelled, err: ctx.Err(), why: context.Cause(ctx)}
-	if errors.Is(e.err, context.DeadlineExceeded) {
+// ended is the error of a run whose context has ended, while a request failed
+// or was under way if last is not nil.
+func (r *run) ended(ctx context.Context, last error) error {
+	e := &endError{stop: StopCancelled, err: ctx.Err(), why: context.Cause(ctx), last: last}
+	if e.err == context.DeadlineExceeded {
 		e.stop = StopDeadline
 	}
 	return e
 }
 
-func (e *endError) Error() string   { return "fnloop: run ended: " + e.why.Error() }
-func (e *endError) Unwrap() []error { return []error{e.err, e.why} }
+func (e *endError) Error() string {
+	s := "fnloop: run ended: " + e.why.Error()
+	if e.last != nil {
+		s += ", after " + e.last.Error()
+	}
+	return s
+}
+
+func (e *endError) Unwrap() []error {
+	if e.last != nil {
+		return []error{e.err, e.why, e.last}
+	}
+	return []error{e.err, e.why}
+}

@@ -146,8 +146,8 @@ func TestStop(t *testing.T) {
 	}{
 		{"refusal", "a refusal is no answer", rt.Refusal("I can't help with that"), fnloop.StopRefused, fnloop.ErrRefused, "I can't help with that", "", true},
 		{"empty", "nothing but reasoning is no answer", rt.Reasoning("hm"), fnloop.StopEmpty, fnloop.ErrEmpty, "", "", true},
-		{"blank", "nor is white space", rt.Text(" \n"), fnloop.StopEmpty, fnloop.ErrEmpty, " \n", "", true},
-		{"only commentary", "nor is talk about the work", rt.Commentary("Working on it"), fnloop.StopEmpty, fnloop.ErrEmpty, "", "", true},
+		{"blank", "nor is white space", rt.Text(" \n"), fnloop.StopEmpty, fnloop.ErrEmpty, " \n", " \n", true},
+		{"only commentary", "nor is talk about the work", rt.Commentary("Working on it"), fnloop.StopEmpty, fnloop.ErrEmpty, "", "Working on it", true},
 		{"truncated text", "a piece of an answer is no answer", rt.Incomplete("max_output_tokens", rt.Text("The answer is")), fnloop.StopTruncated, fnloop.ErrTruncated, "", "The answer is", false},
 		{"truncated call", "arguments may be a prefix that parses", rt.Incomplete("max_output_tokens", half), fnloop.StopTruncated, fnloop.ErrTruncated, "", "", false},
 		{"truncated after a whole call", "the model had not finished deciding", rt.Incomplete("max_output_tokens", call, half), fnloop.StopTruncated, fnloop.ErrTruncated, "", "", false},

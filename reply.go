@@ -51,6 +51,7 @@ type item struct {
 	ID          string          `json:"id"`
 	CallID      string          `json:"call_id"`
 	Name        string          `json:"name"`
+	Namespace   string          `json:"namespace"`
 	Arguments   json.RawMessage `json:"arguments"`
 	Input       json.RawMessage `json:"input"`
 	Status      string          `json:"status"`
@@ -69,13 +70,23 @@ func decodeReply(body []byte) (*reply, error) {
 	r := new(reply)
 	err := json.Unmarshal(body, r)
 	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && odd.Field != "" {
-		err = nil // a field of another type counts as missing, as for openai-go
+		// A field of another type counts as missing, as for openai-go, unless it
+		// hides what the response asks for.
+		err = json.Unmarshal(body, &struct{ Output []struct{ Type string } }{})
 	}
 	if err != nil {
-		return nil, &ProtocolError{Reason: "not a response: " + notJSON(body, err)}
+		return nil, &ProtocolError{ID: r.ID, Reason: "not a response: " + notJSON(body, err)}
 	}
+	r.settle()
 	r.body = body
 	return r, nil
+}
+
+// settle makes a failed response of an error in the place of one.
+func (r *reply) settle() {
+	if r.Status == "" && r.Error != nil {
+		r.Status = "failed"
+	}
 }
 
 // setOutput gives r the output items that came one by one.
@@ -136,7 +147,7 @@ func readReply(res *responses.Response) (*reply, error) {
 	}
 	for _, o := range res.Output {
 		it := item{
-			Type: o.Type, ID: o.ID, CallID: o.CallID, Name: o.Name, Status: o.Status,
+			Type: o.Type, ID: o.ID, CallID: o.CallID, Name: o.Name, Namespace: o.Namespace, Status: o.Status,
 			Phase: string(o.Phase), Execution: o.Execution,
 		}
 		if o.Input != "" {
@@ -198,9 +209,6 @@ func (r *reply) check() error {
 		}
 		return e
 	case "":
-		if r.Error != nil { // an error in the place of a response
-			return &ResponseError{ID: r.ID, Status: "failed", Code: r.Error.Code, Message: r.Error.Message}
-		}
 		return &ProtocolError{ID: r.ID, Reason: "it has no status"}
 	default:
 		return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("its status %q is not final; background responses are not supported", r.Status)}
@@ -221,8 +229,8 @@ func (r *reply) check() error {
 			return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("the call of %q has no call_id", it.Name)}
 		case seen[it.CallID]:
 			return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("two calls have the call_id %q", it.CallID)}
-		case it.Status == "incomplete":
-			return fmt.Errorf("%w: the call of %q is incomplete", ErrTruncated, it.Name)
+		case !it.finished():
+			return fmt.Errorf("%w: the call of %q is %s", ErrTruncated, it.Name, it.Status)
 		}
 		seen[it.CallID] = true
 	}
@@ -250,6 +258,12 @@ func (it *item) isCall() bool {
 	return it.Type == "function_call" || it.Type == "custom_tool_call"
 }
 
+// finished reports whether the model has written the whole call. Calls of a
+// program are in progress until they are answered.
+func (it *item) finished() bool {
+	return it.Status == "" || it.Status == "completed" || it.Status == "in_progress" && it.program() != ""
+}
+
 // calls are the tool calls of the response.
 func (r *reply) calls() []item {
 	var calls []item
@@ -261,14 +275,14 @@ func (r *reply) calls() []item {
 	return calls
 }
 
-// runsProgram reports whether the response is neither an answer nor a refusal
-// to give one: a program that OpenAI runs has paused, and an empty request lets
-// it go on.
+// runsProgram reports whether the response is no answer because a program that
+// OpenAI runs has paused or has just ended: an empty request lets the model go
+// on.
 func (r *reply) runsProgram() bool {
 	programs := 0
 	for _, it := range r.Output {
 		switch it.Type {
-		case "program":
+		case "program", "program_output":
 			programs++
 		case "message":
 			if it.Phase != "commentary" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/openai/openai-go/v3/packages/param"
@@ -34,14 +33,14 @@ func (l *Loop) settings() (*settings, error) {
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
-	if l.Client == nil {
-		return nil, &ConfigError{"Loop.Client", "is nil; give it the Responses field of openai-go's client"}
+	if c, ok := l.Client.(*responses.ResponseService); l.Client == nil || ok && c == nil {
+		return nil, &ConfigError{Field: "Loop.Client", Reason: "is nil; give it the Responses field of openai-go's client"}
 	}
 	if _, ok := l.Client.(*responses.ResponseService); l.WebSocket && !ok {
-		return nil, &ConfigError{"Loop.WebSocket", fmt.Sprintf("is set, but a Client of type %T has none; give it a *responses.ResponseService", l.Client)}
+		return nil, &ConfigError{Field: "Loop.WebSocket", Reason: fmt.Sprintf("is set, but a Client of type %T has none; give it a *responses.ResponseService", l.Client)}
 	}
 	if l.Model == "" && l.BeforeRequest == nil {
-		return nil, &ConfigError{"Loop.Model", "is empty"}
+		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}
 	}
 	for _, n := range []struct {
 		field     string
@@ -56,7 +55,7 @@ func (l *Loop) settings() (*settings, error) {
 		{"Attempts", l.Attempts, DefaultAttempts, &s.attempts},
 	} {
 		if n.value < 0 {
-			return nil, &ConfigError{"Loop." + n.field, fmt.Sprintf("%d is negative", n.value)}
+			return nil, &ConfigError{Field: "Loop." + n.field, Reason: fmt.Sprintf("%d is negative", n.value)}
 		}
 		if *n.into = n.value; n.value == 0 {
 			*n.into = n.otherwise
@@ -73,7 +72,7 @@ func (l *Loop) settings() (*settings, error) {
 		{"MaxRetryWait", l.MaxRetryWait, DefaultMaxRetryWait, &s.maxRetryWait},
 	} {
 		if d.value < 0 {
-			return nil, &ConfigError{"Loop." + d.field, fmt.Sprintf("%v is negative", d.value)}
+			return nil, &ConfigError{Field: "Loop." + d.field, Reason: fmt.Sprintf("%v is negative", d.value)}
 		}
 		if *d.into = d.value; d.value == 0 {
 			*d.into = d.otherwise
@@ -85,12 +84,12 @@ func (l *Loop) settings() (*settings, error) {
 			return nil, err
 		}
 		if j := slices.IndexFunc(l.Tools[:i], func(t Tool) bool { return t.Name == l.Tools[i].Name }); j >= 0 {
-			return nil, &ConfigError{field + ".Name", fmt.Sprintf("%q is the name of Tools[%d] too", l.Tools[i].Name, j)}
+			return nil, &ConfigError{Field: field + ".Name", Reason: fmt.Sprintf("%q is the name of Tools[%d] too", l.Tools[i].Name, j)}
 		}
 	}
 	const maxTools = 128 // what the API takes in one request
 	if len(l.Tools) > maxTools {
-		return nil, &ConfigError{"Loop.Tools", fmt.Sprintf("%d are more than the %d that a request may list", len(l.Tools), maxTools)}
+		return nil, &ConfigError{Field: "Loop.Tools", Reason: fmt.Sprintf("%d are more than the %d that a request may list", len(l.Tools), maxTools)}
 	}
 	var err error
 	s.params, err = l.toolParams()
@@ -99,27 +98,27 @@ func (l *Loop) settings() (*settings, error) {
 
 func (t *Tool) check(field string) error {
 	if err := checkToolName(t.Name); err != nil {
-		return &ConfigError{field + ".Name", err.Error()}
+		return &ConfigError{Field: field + ".Name", Reason: err.Error()}
 	}
 	field += " (" + t.Name + ")"
 	switch {
 	case t.err != nil:
-		return &ConfigError{field, t.err.Error()}
+		return &ConfigError{Field: field, Reason: t.err.Error()}
 	case t.Handle == nil:
-		return &ConfigError{field + ".Handle", "is nil"}
+		return &ConfigError{Field: field + ".Handle", Reason: "is nil"}
 	case t.Custom && t.Parameters != nil:
-		return &ConfigError{field + ".Parameters", "is set, but a custom tool takes free text"}
+		return &ConfigError{Field: field + ".Parameters", Reason: "is set, but a custom tool takes free text"}
 	case t.Grammar != nil && !t.Custom:
-		return &ConfigError{field + ".Grammar", "is set, but only a custom tool has one"}
+		return &ConfigError{Field: field + ".Grammar", Reason: "is set, but only a custom tool has one"}
 	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
-		return &ConfigError{field + ".Grammar", `needs the syntax "lark" or "regex" and a definition`}
+		return &ConfigError{Field: field + ".Grammar", Reason: `needs the syntax "lark" or "regex" and a definition`}
 	case t.Timeout < 0:
-		return &ConfigError{field + ".Timeout", fmt.Sprintf("%v is negative", t.Timeout)}
-	case t.checked || t.Parameters == nil:
+		return &ConfigError{Field: field + ".Timeout", Reason: fmt.Sprintf("%v is negative", t.Timeout)}
+	case t.Parameters == nil || t.checked == string(t.Parameters):
 		return nil
 	}
 	if err := CheckStrict(t.Parameters); err != nil {
-		return &ConfigError{field + ".Parameters", err.Error()}
+		return &ConfigError{Field: field + ".Parameters", Reason: err.Error(), Err: err}
 	}
 	return nil
 }
@@ -141,7 +140,7 @@ func (l *Loop) toolParams() ([]responses.ToolUnionParam, error) {
 		}
 		parameters, err := topLevel(schema)
 		if err != nil {
-			return nil, &ConfigError{fmt.Sprintf("Loop.Tools[%d].Parameters", i), err.Error()}
+			return nil, &ConfigError{Field: fmt.Sprintf("Loop.Tools[%d].Parameters", i), Reason: err.Error()}
 		}
 		f := &responses.FunctionToolParam{Name: t.Name, Parameters: parameters, Strict: param.NewOpt(true)}
 		if t.Description != "" {
@@ -211,6 +210,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 		input = append(input, responses.ResponseInputItemParamOfMessage(a.Prompt, responses.EasyInputMessageRoleUser))
 	}
 	r.attach(&params, input)
+	r.offered = nil
 	last := l.FinalAnswer && a.Turns == r.maxTurns && len(l.Tools) > 0
 	if l.BeforeRequest != nil {
 		var err error
@@ -223,9 +223,13 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 		if err := r.checkEdited(&params); err != nil {
 			return params, err
 		}
-		if a.Turns > 0 {
+		if a.Turns > 0 || len(a.Open) > 0 && a.Prompt == "" { // the run, or one before, has had its call
 			unforce(&params.ToolChoice)
 		}
+		if r.opts.format != nil { // it may have set the rest of Text
+			params.Text.Format = *r.opts.format
+		}
+		r.offered = offered(&params)
 		if len(params.Tools) == 0 { // the API refuses it without tools
 			params.ParallelToolCalls = param.Opt[bool]{}
 		}
@@ -247,11 +251,42 @@ func unforce(c *responses.ResponseNewParamsToolChoiceUnion) {
 		}
 		return
 	}
-	mode := c.OfToolChoiceMode
-	if param.IsOmitted(*c) || mode.Valid() && mode.Value != responses.ToolChoiceOptionsRequired {
+	if param.IsOmitted(*c) {
+		return
+	}
+	switch spelled, _ := json.Marshal(c); string(spelled) {
+	case `"none"`, `"auto"`:
 		return
 	}
 	*c = responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: param.NewOpt(responses.ToolChoiceOptionsAuto)}
+}
+
+// offered are the names of the tools that an edited request lets the model call,
+// or nil where it holds what cannot be told from here.
+func offered(p *responses.ResponseNewParams) map[string]bool {
+	names := make(map[string]bool)
+	if choice, _ := json.Marshal(p.ToolChoice); string(choice) == `"none"` {
+		return names
+	}
+	for _, t := range p.Tools {
+		name := t.GetName()
+		switch {
+		case name != nil:
+			names[*name] = true
+		case t.GetType() == nil: // it was overridden with JSON
+			return nil
+		}
+	}
+	if allowed := p.ToolChoice.OfAllowedTools; allowed != nil {
+		listed := make(map[string]bool)
+		for _, t := range allowed.Tools {
+			if name, ok := t["name"].(string); ok && names[name] {
+				listed[name] = true
+			}
+		}
+		return listed
+	}
+	return names
 }
 
 // output is the item that answers the call id.
@@ -309,27 +344,6 @@ func rawOutput(call Call, out Output) responses.ResponseInputItemUnionParam {
 	return param.Override[responses.ResponseInputItemUnionParam](json.RawMessage(raw))
 }
 
-// A contentPart is a Content on the wire.
-type contentPart struct {
-	Type     string  `json:"type"`
-	Text     *string `json:"text,omitempty"`
-	ImageURL string  `json:"image_url,omitempty"`
-	FileID   string  `json:"file_id,omitempty"`
-	FileData string  `json:"file_data,omitempty"`
-	FileName string  `json:"filename,omitempty"`
-	FileURL  string  `json:"file_url,omitempty"`
-}
-
-func (c Content) part() contentPart {
-	switch {
-	case c.ImageURL != "" || c.ImageID != "":
-		return contentPart{Type: "input_image", ImageURL: c.ImageURL, FileID: c.ImageID}
-	case c.FileID != "" || c.FileData != "" || c.FileURL != "":
-		return contentPart{Type: "input_file", FileID: c.FileID, FileData: c.FileData, FileName: c.FileName, FileURL: c.FileURL}
-	}
-	return contentPart{Type: "input_text", Text: &c.Text}
-}
-
 // notRun tells the model the truth about a call without an output.
 func (r *run) notRun(c *Call) string {
 	if c.Started {
@@ -364,17 +378,23 @@ func (a *Answer) pending(id string) *Call {
 	return nil
 }
 
-func (l *Loop) tool(name string) *Tool {
-	if i := slices.IndexFunc(l.Tools, func(t Tool) bool { return t.Name == name }); i >= 0 {
-		return &l.Tools[i]
+// tool is the tool of that name, or nil if there is none or the request that the
+// model answered did not offer it.
+func (r *run) tool(name string) *Tool {
+	tools := r.loop.Tools
+	i := slices.IndexFunc(tools, func(t Tool) bool { return t.Name == name })
+	if i < 0 || r.offered != nil && !r.offered[name] {
+		return nil
 	}
-	return nil
+	return &tools[i]
 }
 
-func (l *Loop) toolNames() string {
-	names := make([]string, len(l.Tools))
-	for i, t := range l.Tools {
-		names[i] = t.Name
+func (r *run) toolNames() []string {
+	var names []string
+	for _, t := range r.loop.Tools {
+		if r.tool(t.Name) != nil {
+			names = append(names, t.Name)
+		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }

@@ -29,65 +29,91 @@ func (r *run) respond(ctx context.Context) (*reply, error) {
 		return nil, err
 	}
 	r.emit(TurnStarted{r.answer.Turns + 1})
-	maybeDelivered := false
-	for attempt := 1; ; attempt++ {
+	t := &tries{}
+	for {
 		if ctx.Err() != nil {
-			return nil, ended(ctx)
+			return nil, r.ended(ctx, t.last)
 		}
+		t.count++
 		start := time.Now()
 		reply, fail := r.try(ctx, params)
-		if fail != nil && ctx.Err() != nil {
-			return nil, ended(ctx)
-		}
-		if fail == nil {
+		if reply != nil {
 			r.count(reply)
 			if fail = reply.failure(); fail != nil && reply.seen {
 				fail.retry = false
 			}
 		}
-		r.log.DebugContext(ctx, "request", "attempt", attempt, "turn", r.answer.Turns, "previous", r.answer.ID,
+		r.log.DebugContext(ctx, "request", "attempt", t.count, "turn", r.answer.Turns, "previous", r.answer.ID,
 			"duration", time.Since(start), "failure", fail)
 		if fail == nil {
-			return reply, nil
+			return r.took(reply), nil
 		}
 		if reply == nil && r.forgot(fail) {
 			if params, err = r.request(ctx); err != nil {
 				return nil, err
 			}
+			t.count--
 			continue
 		}
-		maybeDelivered = maybeDelivered || fail.maybeDelivered
+		t.add(fail)
+		if ctx.Err() != nil {
+			return nil, r.ended(ctx, t.last)
+		}
 		wait := fail.wait
 		if wait < 0 {
-			wait = backoff(attempt)
+			wait = min(backoff(t.count), r.maxRetryWait)
 		}
-		if !fail.retry || attempt >= r.attempts || wait > r.maxRetryWait {
+		if r.loop.State == InConversation && fail.maybeDelivered {
+			fail.retry = false // what was delivered is in the conversation, and cannot be sent twice
+		}
+		if !fail.retry || t.count >= r.attempts || wait > r.maxRetryWait {
 			if reply != nil {
-				return reply, nil // it says itself what failed
+				return r.took(reply), nil // it says itself what failed
 			}
-			if e, ok := errors.AsType[*RequestError](fail.err); ok {
-				e.Attempts, e.MaybeDelivered = attempt, maybeDelivered
-			}
-			return nil, fail.err
+			return nil, t.last
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, ended(ctx)
+			return nil, r.ended(ctx, t.last)
 		}
 	}
 }
 
+// tries are the attempts to send one request.
+type tries struct {
+	count          int
+	maybeDelivered bool
+	last           error
+}
+
+func (t *tries) add(fail *failure) {
+	t.maybeDelivered = t.maybeDelivered || fail.maybeDelivered
+	t.last = fail.err
+	switch e := fail.err.(type) {
+	case *RequestError:
+		e.Attempts, e.MaybeDelivered = t.count, t.maybeDelivered
+	case *StreamError:
+		e.Attempts, e.MaybeDelivered = t.count, t.maybeDelivered
+	}
+}
+
 func (r *run) count(reply *reply) {
-	u, ok := reply.usage()
-	if !ok {
+	r.answer.Responses++
+	if u, ok := reply.usage(); ok {
+		r.answer.Usage.add(u)
+	} else {
 		r.answer.Unmetered++
 	}
-	r.answer.Responses++
-	r.answer.Usage.add(u)
+}
+
+// took tells the reader of the response that the loop goes on with.
+func (r *run) took(reply *reply) *reply {
+	u, _ := reply.usage()
 	r.emit(TurnFinished{r.answer.Turns + 1, u})
+	return reply
 }
 
 // A failure is why one attempt got nothing that the loop can go on with.
@@ -112,7 +138,7 @@ func (r *reply) failure() *failure {
 	}
 	switch r.Error.Code {
 	case "server_error", "rate_limit_exceeded":
-		return &failure{err: r.check(), retry: true, wait: waitInText(r.Error.Message)}
+		return &failure{err: r.check(), retry: true, wait: waitInText(r.Error.Message), maybeDelivered: true}
 	}
 	return nil
 }
@@ -126,7 +152,7 @@ func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*rep
 	}
 	if r.opts.emit != nil {
 		switch r.loop.Client.(type) {
-		case *responses.ResponseService, streamer:
+		case *responses.ResponseService, Streamer:
 			return r.stream(ctx, params)
 		}
 	}
@@ -141,7 +167,7 @@ func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*rep
 func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
 	var answer *http.Response
 	var body []byte
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), option.WithMiddleware(capBody)}
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(nil)}
 	_, sdk := r.loop.Client.(*responses.ResponseService)
 	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
 		opts = append(opts, option.WithResponseBodyInto(&body))
@@ -167,22 +193,26 @@ func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*re
 
 // maxResponse bounds what is read of one response, in bytes. The largest that
 // OpenAI's service gives are images of a few dozen MiB.
-const maxResponse = 128 << 20
+const maxResponse = 64 << 20
 
 var errTooLarge = fmt.Errorf("the response is larger than %d MiB", maxResponse>>20)
 
-// capBody keeps a broken server from filling the memory.
-func capBody(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	res, err := next(req)
-	if res != nil && res.Body != nil {
-		res.Body = &cappedBody{res.Body, maxResponse}
-	}
-	return res, err
+// capBody keeps a broken server from filling the memory. It calls alive, if it
+// is not nil, whenever bytes come.
+func capBody(alive func()) option.RequestOption {
+	return option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		res, err := next(req)
+		if res != nil && res.Body != nil {
+			res.Body = &cappedBody{res.Body, maxResponse, alive}
+		}
+		return res, err
+	})
 }
 
 type cappedBody struct {
 	io.ReadCloser
-	left int64
+	left  int64
+	alive func()
 }
 
 func (b *cappedBody) Read(p []byte) (int, error) {
@@ -190,6 +220,9 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 		return 0, errTooLarge
 	}
 	n, err := b.ReadCloser.Read(p)
+	if b.alive != nil && n > 0 {
+		b.alive()
+	}
 	if b.left -= int64(n); b.left < 0 {
 		return 0, errTooLarge
 	}
@@ -221,6 +254,9 @@ func classify(err error, answer *http.Response) *failure {
 		e.StatusCode, e.RequestID = answer.StatusCode, answer.Header.Get("X-Request-Id")
 	}
 	sent, retry := transport(err)
+	if answer != nil { // it came in part
+		sent = true
+	}
 	e.MaybeDelivered = sent
 	return &failure{err: e, retry: retry, wait: -1, maybeDelivered: sent}
 }
@@ -311,22 +347,20 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(s, forever.Seconds()) * float64(time.Second))
 }
 
-var tryAgainIn = regexp.MustCompile(`try again in (?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)(ms|s))?`)
+var tryAgainIn = regexp.MustCompile(`try again in ((?:\d+(?:\.\d+)?(?:h|ms|m|s))+)`)
 
 // waitInText is the wait that a rate limit's message asks for, or negative.
 // Within a response it is written nowhere else.
 func waitInText(message string) time.Duration {
 	m := tryAgainIn.FindStringSubmatch(message)
-	if m == nil || m[1]+m[2]+m[3] == "" {
+	if m == nil {
 		return -1
 	}
-	hours, _ := strconv.ParseFloat(m[1], 64)
-	minutes, _ := strconv.ParseFloat(m[2], 64)
-	secs, _ := strconv.ParseFloat(m[3], 64)
-	if m[4] == "ms" {
-		secs /= 1000
+	d, err := time.ParseDuration(m[1])
+	if err != nil {
+		return -1
 	}
-	return seconds(hours*3600 + minutes*60 + secs)
+	return d
 }
 
 // backoff is the wait after an attempt when the API names none: half a second,

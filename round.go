@@ -1,12 +1,14 @@
 package fnloop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +28,18 @@ type round struct {
 	rest  []Call // pending calls that are not of this round
 	stop  context.CancelCauseFunc
 
-	mu      sync.Mutex    // of what follows, and of calls while they run
-	results []*CallResult // by call; nil while it has none
-	why     error         // what stopped the round, other than the caller
+	mu       sync.Mutex // of what follows, and of calls while they run
+	outcomes []*outcome // by call; nil while it has none
+	why      error      // what stopped the round, other than the caller
+}
+
+// An outcome is what became of a call.
+type outcome struct {
+	CallResult
+	// What the handler's error was is found out under the guard of handle, as
+	// its methods are not ours.
+	abort   error // not nil if the handler stopped the run
+	refused bool  // the call could not be made: unknown tool, bad arguments
 }
 
 // round runs calls, the last of the answer's Pending, and moves those that get
@@ -38,11 +49,10 @@ func (r *run) round(ctx context.Context, calls []Call) error {
 	roundCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	a := r.answer
-	rd := &round{run: r, calls: calls, rest: a.Pending[:len(a.Pending)-len(calls)], stop: stop, results: make([]*CallResult, len(calls))}
+	rd := &round{run: r, calls: calls, rest: a.Pending[:len(a.Pending)-len(calls)], stop: stop, outcomes: make([]*outcome, len(calls))}
 	for i := range calls {
-		c := &calls[i]
-		if t := r.loop.tool(c.Name); t != nil && t.NeedsApproval != nil && c.Decision == nil && t.NeedsApproval(ctx, *c) {
-			c.digest = digest(*c)
+		if r.needsApproval(ctx, &calls[i]) {
+			calls[i].digest = digest(calls[i])
 		}
 	}
 	rd.checkpoint(ctx)
@@ -53,12 +63,12 @@ func (r *run) round(ctx context.Context, calls []Call) error {
 	case rd.why != nil:
 		return rd.why
 	case ctx.Err() != nil:
-		return ended(ctx)
+		return r.ended(ctx, nil)
 	}
 	if names := waiting(a.Pending); names != "" && len(rd.rest) == 0 {
 		return fmt.Errorf("%w: %s", ErrApproval, names)
 	}
-	return nil
+	return r.judge(rd.outcomes)
 }
 
 // held reports whether the call must not run before it was approved.
@@ -82,43 +92,49 @@ func (rd *round) all(ctx context.Context) {
 }
 
 func (rd *round) serial(i int) bool {
-	t := rd.loop.tool(rd.calls[i].Name)
+	t := rd.tool(rd.calls[i].Name)
 	return t != nil && t.Serial
 }
 
 // one runs the call i unless the round has ended.
 func (rd *round) one(ctx context.Context, i int) {
-	rd.mu.Lock()
 	call := rd.calls[i]
 	if ctx.Err() != nil || call.held() {
-		rd.mu.Unlock()
 		return
 	}
-	rd.calls[i].Started = true
-	rd.mu.Unlock()
-
 	rd.send(CallStarted{call})
-	result, left := rd.call(ctx, call)
+	if !rd.start(ctx, i) { // the reader has ended the run
+		return
+	}
+	out, left := rd.call(ctx, call)
 
 	rd.mu.Lock()
 	if left {
 		rd.answer.Abandoned++
 	}
-	if result != nil {
-		if stop, ok := errors.AsType[*abort](result.Err); ok {
-			if ctx.Err() == nil {
-				rd.fail(&ToolError{Call: call, Err: stop.err})
-			}
-			result = nil
+	if out != nil && out.abort != nil {
+		if ctx.Err() == nil {
+			rd.fail(&ToolError{Call: call, Err: out.abort})
 		}
+		out = nil
 	}
-	if rd.results[i] = result; result != nil {
+	if rd.outcomes[i] = out; out != nil {
 		rd.checkpointLocked(ctx)
 	}
 	rd.mu.Unlock()
-	if result != nil {
-		rd.send(CallFinished{*result})
+	if out != nil {
+		rd.send(CallFinished{out.CallResult})
 	}
+}
+
+func (rd *round) start(ctx context.Context, i int) bool {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	rd.calls[i].Started = true
+	return true
 }
 
 // fail ends the round for a reason of its own. The first one counts.
@@ -144,18 +160,31 @@ func (rd *round) checkpointLocked(ctx context.Context) {
 	snapshot := *rd.answer
 	snapshot.Pending, snapshot.Calls = rd.settled(true)
 	snapshot.Open = slices.Clone(snapshot.Open)
-	if err := rd.loop.Checkpoint(context.WithoutCancel(ctx), &snapshot); err != nil {
+	snapshot.Items = slices.Clone(snapshot.Items)
+	err := guard(func() error { return rd.loop.Checkpoint(context.WithoutCancel(ctx), &snapshot) })
+	if err != nil {
 		rd.fail(&hookError{"Checkpoint", err})
 	}
+}
+
+// guard calls f and makes an error of a panic in it, since it is called where
+// nobody could recover from one.
+func guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return f()
 }
 
 // settled are the answer's Pending and Calls with what the round has so far.
 func (rd *round) settled(mayHaveStarted bool) (pending []Call, done []CallResult) {
 	pending = append([]Call{}, rd.rest...)
 	done = slices.Clone(rd.answer.Calls)
-	for i, result := range rd.results {
-		if result != nil {
-			done = append(done, *result)
+	for i, out := range rd.outcomes {
+		if out != nil {
+			done = append(done, out.CallResult)
 			continue
 		}
 		c := rd.calls[i]
@@ -167,13 +196,17 @@ func (rd *round) settled(mayHaveStarted bool) (pending []Call, done []CallResult
 	return pending, done
 }
 
-// call runs one call. The result is nil when the call has no output because ctx
-// ended; left reports that its handler still runs.
-func (r *run) call(ctx context.Context, call Call) (result *CallResult, left bool) {
-	tool := r.loop.tool(call.Name)
+// call runs one call. The outcome is nil when the call has no output because
+// ctx ended; left reports that its handler still runs.
+func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
+	tool := r.tool(call.Name)
 	if tool == nil {
-		text := fmt.Sprintf("unknown tool %.80q; the tools are: %s", call.Name, r.loop.toolNames())
-		return &CallResult{Call: call.done(), Output: Output{Text: limitText(text, r.maxOutput), IsError: true}, Err: errUnknownTool}, false
+		text := fmt.Sprintf("unknown tool %.80q; the tools are: %s", call.Name, strings.Join(r.toolNames(), ", "))
+		if len(r.toolNames()) == 0 {
+			text = fmt.Sprintf("unknown tool %.80q; there are no tools to call now", call.Name)
+		}
+		out := Output{Text: limitText(text, r.maxOutput), IsError: true}
+		return &outcome{CallResult: CallResult{Call: call.done(), Output: out, Err: errUnknownTool}, refused: true}, false
 	}
 	toolCtx, cancel := context.WithCancel(ctx)
 	if tool.Timeout > 0 {
@@ -181,78 +214,86 @@ func (r *run) call(ctx context.Context, call Call) (result *CallResult, left boo
 		toolCtx, cancel = context.WithTimeoutCause(ctx, tool.Timeout, errToolTimeout)
 	}
 	defer cancel()
+	handlerCtx := toolCtx
 	if r.events != nil {
 		over := make(chan struct{})
 		defer close(over)
-		toolCtx = context.WithValue(toolCtx, liveKey{}, &live{r.events, call.ID, over})
+		handlerCtx = context.WithValue(toolCtx, liveKey{}, &live{events: r.events, id: call.ID, over: over, ended: toolCtx.Done()})
 	}
 
 	start := time.Now()
-	done := make(chan CallResult, 1) // buffered: nobody may be there any more
-	go r.handle(toolCtx, tool, call, done)
-	res, returned := CallResult{}, true
+	done := make(chan *outcome, 1) // buffered: nobody may be there any more
+	go r.handle(handlerCtx, tool, call, done)
+	out = &outcome{}
+	returned := true
 	select {
-	case res = <-done:
+	case out = <-done:
 	case <-toolCtx.Done():
 		grace := time.NewTimer(r.grace)
 		defer grace.Stop()
 		select {
-		case res = <-done:
+		case out = <-done:
 		case <-grace.C:
 			returned = false
 		}
 	}
-	res.Call, res.Duration = call.done(), time.Since(start)
+	out.Call, out.Duration = call.done(), time.Since(start)
 	switch {
-	case returned && res.Err == nil:
+	case returned && out.Err == nil:
 	case ctx.Err() != nil:
-		if _, stop := errors.AsType[*abort](res.Err); !stop {
+		if out.abort == nil {
 			return nil, !returned
 		}
-	case context.Cause(toolCtx) == errToolTimeout:
-		res.Output = Output{Text: fmt.Sprintf("the tool timed out after %v", tool.Timeout), IsError: true}
-		if res.Err == nil {
-			res.Err = errToolTimeout
+	case context.Cause(toolCtx) == errToolTimeout && out.abort == nil:
+		out.Output = Output{Text: fmt.Sprintf("the tool timed out after %v", tool.Timeout), IsError: true}
+		if out.Err == nil {
+			out.Err = errToolTimeout
 		}
 	}
 	level := slog.LevelDebug
 	if !returned {
 		level = slog.LevelError
 	}
-	r.log.Log(ctx, level, "call", "tool", call.Name, "call_id", call.ID, "turn", call.Turn,
-		"duration", res.Duration, "is_error", res.IsError, "bytes", len(res.Text), "returned", returned, "err", res.Err)
-	return &res, !returned
+	r.log.Log(ctx, level, "call", "tool", call.Name, "call_id", call.ID, "turn", call.Turn, "duration", out.Duration,
+		"returned", returned, "is_error", out.IsError, "bytes", len(out.Text), "truncated", out.Truncated)
+	return out, !returned
 }
 
-// handle runs the handler of a call and sends one result, whatever it does.
-func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- CallResult) {
-	var res CallResult
+// handle runs the handler of a call and sends one outcome, whatever it does.
+func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *outcome) {
+	out := new(outcome)
 	returned := false
 	defer func() {
 		if !returned { // it panicked or called runtime.Goexit
 			p := &PanicError{Value: recover(), Stack: debug.Stack()}
-			r.log.Error("handler panicked", "tool", call.Name, "call_id", call.ID, "stack", string(p.Stack))
-			res = CallResult{Output: Output{Text: "the tool failed because of an internal error", IsError: true}, Err: p}
+			r.log.Error("handler panicked", "tool", call.Name, "call_id", call.ID, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+			out = &outcome{CallResult: CallResult{Output: Output{Text: "the tool failed because of an internal error", IsError: true}, Err: p}}
 		}
-		done <- res
+		done <- out
 	}()
-	out, err := tool.Handle(ctx, call)
+	call.Arguments = bytes.Clone(call.Arguments) // the handler may write to its own
+	res, err := tool.Handle(ctx, call)
+	if err == nil {
+		err = res.check()
+	}
 	if err != nil {
-		if out.Text == "" {
-			out.Text = err.Error()
+		out.Err = err
+		if stop, ok := errors.AsType[*abort](err); ok {
+			out.abort = stop.err
+			returned = true
+			return
 		}
-		if out.Text == "" {
-			out.Text = "the tool failed"
+		_, out.refused = errors.AsType[*ArgumentsError](err)
+		if res.Text == "" {
+			res.Text = err.Error()
 		}
-		out.IsError = true
-		out.Content = nil
+		if res.Text == "" {
+			res.Text = "the tool failed"
+		}
+		res.IsError, res.Content = true, nil
+		r.log.Debug("handler failed", "tool", call.Name, "call_id", call.ID, "err", err.Error())
 	}
-	out.Truncated = out.Truncated || len(out.Text) > r.maxOutput
-	out.Text = limitText(out.Text, r.maxOutput)
-	for i := range out.Content {
-		out.Content[i].Text = limitText(out.Content[i].Text, r.maxOutput)
-	}
-	res = CallResult{Output: out, Err: err}
+	out.Output = res.limited(r.maxOutput)
 	returned = true
 }
 
@@ -260,14 +301,4 @@ func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- Cal
 func (c Call) done() Call {
 	c.Started, c.Decision, c.digest = false, nil, ""
 	return c
-}
-
-// limitText gives s as valid UTF-8 in at most limit bytes. What is longer loses
-// its middle.
-func limitText(s string, limit int) string {
-	if len(s) <= limit && invalidUTF8(s) < 0 {
-		return s
-	}
-	s, _ = text{head: []byte(s)}.cut(limit, plain)
-	return s
 }

@@ -3,6 +3,7 @@ package fnloop
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"iter"
 	"net/http"
 )
@@ -44,7 +45,7 @@ func WriteSSE(w http.ResponseWriter, events iter.Seq2[Event, error]) error {
 		if _, err := w.Write(buf.Bytes()); err != nil {
 			return err
 		}
-		if err := control.Flush(); err != nil {
+		if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return err
 		}
 		if runErr != nil {

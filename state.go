@@ -1,6 +1,7 @@
 package fnloop
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -31,30 +32,27 @@ func (s State) check(a *Answer) error {
 	switch s {
 	case Chained:
 		if a.Conversation != "" {
-			return &ConfigError{"from.Conversation", "is set, but Loop.State is not InConversation"}
+			return &ConfigError{Field: "from.Conversation", Reason: "is set, but Loop.State is not InConversation"}
 		}
 		if a.ID == "" && len(a.Items) > 0 {
-			return &ConfigError{"from.ID", "is empty although there are Items; set Loop.State to Stateless to continue from them"}
+			return &ConfigError{Field: "from.ID", Reason: "is empty although there are Items; set Loop.State to Stateless to continue from them"}
 		}
 	case InConversation:
 		if a.Conversation == "" {
-			return &ConfigError{"from.Conversation", "is empty; make a conversation and start with Continue from an Answer that names it"}
+			return &ConfigError{Field: "from.Conversation", Reason: "is empty; make a conversation and start with Continue from an Answer that names it"}
 		}
 	case Stateless:
 		if a.Conversation != "" {
-			return &ConfigError{"from.Conversation", "is set, but Loop.State is Stateless"}
+			return &ConfigError{Field: "from.Conversation", Reason: "is set, but Loop.State is Stateless"}
 		}
 		if a.ID != "" && len(a.Items) == 0 {
-			return &ConfigError{"from.Items", "is empty, but a stateless Loop can continue only from an Answer that holds the conversation"}
+			return &ConfigError{Field: "from.Items", Reason: "is empty, but a stateless Loop can continue only from an Answer that holds the conversation"}
 		}
 	default:
-		return &ConfigError{"Loop.State", fmt.Sprintf("%d is not a State", s)}
+		return &ConfigError{Field: "Loop.State", Reason: fmt.Sprintf("%d is not a State", s)}
 	}
 	return nil
 }
-
-// keeps reports whether the run holds the conversation's items.
-func (r *run) keeps() bool { return r.loop.State == Stateless || r.loop.KeepItems }
 
 // attach puts the conversation so far into a request, before the new input.
 func (r *run) attach(p *responses.ResponseNewParams, input []responses.ResponseInputItemUnionParam) {
@@ -90,42 +88,47 @@ func (r *run) checkEdited(p *responses.ResponseNewParams) error {
 	stored := !p.Store.Valid() || p.Store.Value
 	switch {
 	case p.Model == "":
-		return &ConfigError{hook + "model", "is empty"}
+		return &ConfigError{Field: hook + "model", Reason: "is empty"}
 	case p.Background.Valid() && p.Background.Value:
-		return &ConfigError{hook + "background", "is true, but a Loop waits for its responses"}
+		return &ConfigError{Field: hook + "background", Reason: "is true, but a Loop waits for its responses"}
+	case p.Input.OfInputItemList == nil && (r.keep || len(r.answer.Open) > 0):
+		return &ConfigError{Field: hook + "input", Reason: "is no list of items any more, but the conversation or the outputs of calls are in it; add to OfInputItemList"}
 	case r.loop.State == Stateless && stored:
-		return &ConfigError{hook + "store", "is not false, but Loop.State is Stateless"}
+		return &ConfigError{Field: hook + "store", Reason: "is not false, but Loop.State is Stateless"}
 	case r.loop.State == Stateless && p.PreviousResponseID.Valid():
-		return &ConfigError{hook + "previous_response_id", "is set, but Loop.State is Stateless"}
+		return &ConfigError{Field: hook + "previous_response_id", Reason: "is set, but Loop.State is Stateless"}
 	case r.loop.State != Stateless && !stored:
-		return &ConfigError{hook + "store", "is false, but what is not stored cannot be continued; set Loop.State to Stateless"}
+		return &ConfigError{Field: hook + "store", Reason: "is false, but what is not stored cannot be continued; set Loop.State to Stateless"}
 	case r.loop.State != InConversation && !param.IsOmitted(p.Conversation):
-		return &ConfigError{hook + "conversation", "is set, but Loop.State is not InConversation"}
+		return &ConfigError{Field: hook + "conversation", Reason: "is set, but Loop.State is not InConversation"}
 	case r.loop.State == InConversation && p.PreviousResponseID.Valid():
-		return &ConfigError{hook + "previous_response_id", "is set, but Loop.State is InConversation"}
+		return &ConfigError{Field: hook + "previous_response_id", Reason: "is set, but Loop.State is InConversation"}
 	}
 	return nil
 }
 
 // note keeps the items that a request adds to the conversation.
 func (r *run) note(p *responses.ResponseNewParams) error {
-	if !r.keeps() {
+	if !r.keep {
 		return nil
 	}
-	r.sent = nil
+	r.sent = make([]json.RawMessage, len(p.Input.OfInputItemList))
 	for i := range p.Input.OfInputItemList {
 		b, err := json.Marshal(&p.Input.OfInputItemList[i])
 		if err != nil {
-			return &ConfigError{fmt.Sprintf("input[%d]", i), err.Error()}
+			return &ConfigError{Field: fmt.Sprintf("input[%d]", i), Reason: err.Error()}
 		}
-		r.sent = append(r.sent, b)
+		r.sent[i] = b
+		if r.loop.State == Stateless && i < len(r.answer.Items) && bytes.Equal(respell(b), respell(r.answer.Items[i])) {
+			r.sent[i] = r.answer.Items[i] // to the byte
+		}
 	}
 	return nil
 }
 
 // remember adds a completed response, and what asked for it, to the items.
 func (r *run) remember(reply *reply) {
-	if !r.keeps() {
+	if !r.keep {
 		return
 	}
 	a := r.answer
@@ -141,16 +144,16 @@ func (r *run) remember(reply *reply) {
 func replayable(items []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, raw := range items {
-		var head struct {
-			Type, Role string
-			CreatedBy  json.RawMessage `json:"created_by"`
-		}
+		var head struct{ Type, Role string }
 		json.Unmarshal(raw, &head)
 		if head.Type == "additional_tools" && head.Role != "developer" {
 			continue
 		}
-		if head.CreatedBy != nil {
+		if bytes.Contains(raw, []byte(`"created_by"`)) {
 			raw = without(raw, "created_by")
+			if head.Type == "shell_call_output" {
+				raw = withoutEach(raw, "output", "created_by")
+			}
 		}
 		out = append(out, raw)
 	}
@@ -176,17 +179,58 @@ func withoutIDs(items []json.RawMessage) []json.RawMessage {
 	return out
 }
 
-func without(item json.RawMessage, member string) json.RawMessage {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(item, &fields) != nil {
-		return item
+// without is a JSON object without one of its members. The others stay as they
+// are, to the byte.
+func without(object json.RawMessage, member string) json.RawMessage {
+	return edit(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
+		return value, key != member
+	})
+}
+
+// withoutEach is object with member left out of each element of a list in it.
+func withoutEach(object json.RawMessage, list, member string) json.RawMessage {
+	return edit(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
+		var elements []json.RawMessage
+		if key != list || json.Unmarshal(value, &elements) != nil {
+			return value, true
+		}
+		parts := make([][]byte, len(elements))
+		for i, e := range elements {
+			parts[i] = without(e, member)
+		}
+		return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]")), true
+	})
+}
+
+// edit lets keep change or leave out the members of a JSON object, in order.
+func edit(object json.RawMessage, keep func(string, json.RawMessage) (json.RawMessage, bool)) json.RawMessage {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return object
 	}
-	delete(fields, member)
-	out, err := json.Marshal(fields)
-	if err != nil {
-		return item
+	out := []byte{'{'}
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return object
+		}
+		key, _ := token.(string)
+		var value json.RawMessage
+		if dec.Decode(&value) != nil {
+			return object
+		}
+		if value, ok := keep(key, value); ok {
+			name, err := json.Marshal(key)
+			if err != nil {
+				return object
+			}
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(append(append(out, name...), ':'), value...)
+		}
 	}
-	return out
+	return append(out, '}')
 }
 
 // forgot reports whether the API has lost the response to continue from, and

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -67,22 +66,9 @@ func TestStatelessFailureKeepsTheConversation(t *testing.T) {
 }
 
 func TestInConversation(t *testing.T) {
-	conversation := func(t *testing.T, srv *rt.Server) string {
-		res, err := http.Post(srv.URL+"/conversations", "application/json", strings.NewReader("{}"))
-		require.NoError(t, err)
-		res.Body.Close()
-		req, _ := http.NewRequest("POST", srv.URL+"/conversations", strings.NewReader("{}"))
-		req.Header.Set("Authorization", "Bearer test")
-		res, err = http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		defer res.Body.Close()
-		var doc struct{ ID string }
-		require.NoError(t, json.NewDecoder(res.Body).Decode(&doc))
-		return doc.ID
-	}
 	loop, srv := play(t, rt.Call("call_1", "ok", ""), rt.Text("done"), rt.Text("again"))
 	loop.State, loop.Tools = fnloop.InConversation, []fnloop.Tool{echo("ok", "yes")}
-	id := conversation(t, srv)
+	id := newConversation(t, srv)
 	ans, err := loop.Continue(t.Context(), &fnloop.Answer{Conversation: id}, "hi")
 	require.NoError(t, err)
 	_, err = loop.Continue(t.Context(), store(t, ans), "and?")
@@ -97,7 +83,7 @@ func TestInConversation(t *testing.T) {
 
 	t.Run("two runs at once", func(t *testing.T) {
 		loop, srv := play(t, rt.Call("call_1", "nap", ""), rt.Text("done"))
-		id := conversation(t, srv)
+		id := newConversation(t, srv)
 		started, release := make(chan struct{}), make(chan struct{})
 		loop.State, loop.Tools = fnloop.InConversation, []fnloop.Tool{raw("nap", func(context.Context) (string, error) {
 			close(started)
@@ -120,7 +106,7 @@ func TestInConversation(t *testing.T) {
 	t.Run("locked by another process", func(t *testing.T) {
 		loop, srv := play(t, rt.Text("done"))
 		loop.State = fnloop.InConversation
-		id := conversation(t, srv)
+		id := newConversation(t, srv)
 		srv.LockConversation(id, true)
 		bubble(t, func(t *testing.T) {
 			time.AfterFunc(200*time.Millisecond, func() { srv.LockConversation(id, false) })
@@ -377,7 +363,7 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 				case 2:
 					faults = append(faults, rt.Failed("server_error", "x"))
 				case 3:
-					faults = append(faults, rt.Incomplete("max_output_tokens", rt.Call("call_x", "ok", "{")))
+					faults = append(faults, rt.Incomplete("max_output_tokens", rt.Call(fmt.Sprintf("cut_%d", len(faults)), "ok", "{")))
 				case 4:
 					faults = append(faults, rt.Drop())
 				default:
@@ -388,19 +374,16 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 			defer srv.Close()
 
 			var mu sync.Mutex
-			finished := map[string]int{}
+			started := map[string]int{}
 			tool := func(name string, h func(context.Context) error) fnloop.Tool {
 				return fnloop.Tool{Name: name, Handle: func(ctx context.Context, c fnloop.Call) (fnloop.Output, error) {
-					if err := h(ctx); err != nil {
-						return fnloop.Output{}, err
-					}
 					mu.Lock()
-					finished[c.ID]++
+					started[c.ID]++
 					mu.Unlock()
-					return fnloop.Output{Text: name}, nil
+					return fnloop.Output{Text: name}, h(ctx)
 				}}
 			}
-			ask := tool("ask", func(context.Context) error { return nil })
+			ask := tool("ask", func(ctx context.Context) error { return nap(ctx, time.Second) })
 			ask.NeedsApproval = fnloop.Always
 			loop := &fnloop.Loop{Client: service(srv), Model: "m", MaxTurns: 3, Attempts: 2, KeepItems: rng.IntN(2) == 0, Tools: []fnloop.Tool{
 				tool("ok", func(context.Context) error { return nil }),
@@ -409,11 +392,15 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 				tool("abort", func(context.Context) error { return fnloop.Abort(errBoom) }),
 				ask,
 			}}
-			if rng.IntN(3) == 0 {
+			ans := &fnloop.Answer{}
+			switch rng.IntN(3) {
+			case 0:
 				loop.State = fnloop.Stateless
+			case 1:
+				loop.State = fnloop.InConversation
+				ans.Conversation = newConversation(t, srv)
 			}
 			bubble(t, func(t *testing.T) {
-				ans := &fnloop.Answer{}
 				for range 30 {
 					ctx, cancel := context.WithCancel(t.Context())
 					if rng.IntN(3) == 0 {
@@ -457,7 +444,8 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 				}
 				loop.Checkpoint = nil
 				for { // and it can always be brought to an end
-					ans, err := loop.Continue(t.Context(), ans, "finish")
+					var err error
+					ans, err = loop.Continue(t.Context(), ans, "finish")
 					if err == nil {
 						assert.NotEmpty(t, ans.Text)
 						break
@@ -467,8 +455,8 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 					}
 				}
 			})
-			for id, n := range finished {
-				assert.Equal(t, 1, n, "call %s ran %d times", id, n)
+			for id, n := range started {
+				assert.Equal(t, 1, n, "call %s was started %d times", id, n)
 			}
 		})
 	}

@@ -30,18 +30,31 @@ var ErrIdleStream = errors.New("fnloop: the stream is idle")
 type StreamError struct {
 	ContentType string // of the answer
 	Events      int    // how many came
-	Err         error
+	// Attempts is how often the request was sent, and MaybeDelivered reports
+	// that the API may have made a response, and charged for it.
+	Attempts       int
+	MaybeDelivered bool
+	Err            error
 }
 
 func (e *StreamError) Error() string {
-	return fmt.Sprintf("%v (after %d events, content type %q)", e.Err, e.Events, e.ContentType)
+	s := fmt.Sprintf("%v (after %d events, content type %q)", e.Err, e.Events, e.ContentType)
+	if e.Attempts > 1 {
+		s += fmt.Sprintf(" (after %d attempts)", e.Attempts)
+	}
+	if e.MaybeDelivered {
+		s += " (may have been delivered)"
+	}
+	return s
 }
 
 // Unwrap returns e.Err.
 func (e *StreamError) Unwrap() error { return e.Err }
 
-// A streamer is a client that can stream but is not openai-go's own service.
-type streamer interface {
+// A Streamer is a [Responder] that can stream. [Loop.Events] uses NewStreaming
+// in place of New where the Client has it.
+type Streamer interface {
+	Responder
 	NewStreaming(context.Context, responses.ResponseNewParams, ...option.RequestOption) *ssestream.Stream[responses.ResponseStreamEventUnion]
 }
 
@@ -89,7 +102,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	defer idle.Stop()
 
 	var answer *http.Response
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), option.WithMiddleware(capBody)}
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(func() { idle.Reset(r.idleTimeout) })}
 	var events feed
 	switch client := r.loop.Client.(type) {
 	case *responses.ResponseService:
@@ -99,7 +112,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 			return nil, r.streamFailure(ctx, err, answer, nil)
 		}
 		events = rawFeed{ssestream.NewDecoder(raw)}
-	case streamer:
+	case Streamer:
 		s := client.NewStreaming(ctx, params, opts...)
 		if err := s.Err(); err != nil {
 			return nil, r.streamFailure(ctx, err, answer, nil)
@@ -118,18 +131,44 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		}
 		reply, err := a.event(events.data())
 		if err != nil {
-			return nil, &failure{err: &StreamError{contentType(answer), a.events, err}}
+			r.cut(&a)
+			return nil, &failure{err: &StreamError{ContentType: contentType(answer), Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if reply != nil {
 			reply.seen = a.seen
+			drain(events, cancel)
 			return reply, nil
 		}
 	}
+	r.cut(&a)
 	if e, ok := errors.AsType[*replyError](events.err()); ok {
 		e.reply.seen = a.seen
 		return e.reply, nil
 	}
 	return nil, r.streamFailure(ctx, events.err(), answer, &a)
+}
+
+// drain reads a stream that has said all to its end, which is near, so that the
+// connection can be used again.
+func drain(events feed, cancel context.CancelCauseFunc) {
+	const patience = 10 * time.Millisecond
+	stop := time.AfterFunc(patience, func() { cancel(nil) })
+	defer stop.Stop()
+	for range 16 {
+		if !events.next() {
+			return
+		}
+	}
+}
+
+// cut keeps what the reader has seen of a response that will not be finished.
+func (r *run) cut(a *assembly) {
+	if a.events == 0 {
+		return
+	}
+	r.answer.Partial = a.text.String()
+	r.answer.Responses++
+	r.answer.Unmetered++
 }
 
 // streamFailure says what to make of a request that failed, or of a stream that
@@ -147,7 +186,9 @@ func (r *run) streamFailure(ctx context.Context, err error, answer *http.Respons
 		e.Events = a.events
 		// What the reader has seen cannot be taken back, and what is no
 		// stream of events at all will not become one.
-		f.retry = a.events > 0 && !a.seen && err != ErrIdleStream && !errors.Is(err, bufio.ErrTooLong) && !errors.Is(err, errTooLarge)
+		_, noJSON := errors.AsType[*json.SyntaxError](err)
+		hopeless := err == ErrIdleStream || errors.Is(err, bufio.ErrTooLong) || errors.Is(err, errTooLarge)
+		f.retry = !a.seen && !hopeless && (a.events > 0 || err != nil && !noJSON)
 	}
 	if err == nil {
 		e.Err = ErrIncompleteStream
@@ -169,9 +210,15 @@ func contentType(answer *http.Response) string {
 type assembly struct {
 	emit   func(Event)
 	events int
-	seen   bool           // something of the response was emitted
+	seen   bool // something of the response was emitted
+	text   strings.Builder
 	phases map[int]string // of the messages, by output_index
-	done   map[int]json.RawMessage
+	done   []doneItem     // in the order in which they came
+}
+
+type doneItem struct {
+	index int
+	item  json.RawMessage
 }
 
 // streamEvent has what the loop reads of an event.
@@ -199,19 +246,16 @@ func (a *assembly) event(data []byte) (*reply, error) {
 	}
 	a.events++
 	switch e.Type {
-	case "response.output_text.delta":
-		a.tell(TextDelta{deltaText(e.Delta), a.phases[e.OutputIndex]})
-	case "response.refusal.delta":
-		a.tell(TextDelta{deltaText(e.Delta), a.phases[e.OutputIndex]})
+	case "response.output_text.delta", "response.refusal.delta":
+		text := deltaText(e.Delta)
+		a.text.WriteString(text)
+		a.tell(TextDelta{text, a.phases[e.OutputIndex]})
 	case "response.reasoning_summary_text.delta":
 		a.tell(ReasoningDelta{deltaText(e.Delta)})
 	case "response.output_item.added":
 		a.added(e)
 	case "response.output_item.done":
-		if a.done == nil {
-			a.done = make(map[int]json.RawMessage)
-		}
-		a.done[e.OutputIndex] = slices.Clone(e.Item)
+		a.done = append(a.done, doneItem{e.OutputIndex, slices.Clone(e.Item)})
 	case "response.completed", "response.incomplete", "response.failed":
 		return a.end(e)
 	case "error":
@@ -255,14 +299,10 @@ func (a *assembly) end(e streamEvent) (*reply, error) {
 		return nil, fmt.Errorf("%w: %s with a response whose status is %q", ErrIncompleteStream, e.Type, r.Status)
 	}
 	if len(r.Output) == 0 && len(a.done) > 0 {
-		indices := make([]int, 0, len(a.done))
-		for i := range a.done {
-			indices = append(indices, i)
-		}
-		slices.Sort(indices)
-		list := make([]json.RawMessage, len(indices))
-		for i, index := range indices {
-			list[i] = a.done[index]
+		slices.SortStableFunc(a.done, func(x, y doneItem) int { return x.index - y.index })
+		list := make([]json.RawMessage, len(a.done))
+		for i, d := range a.done {
+			list[i] = d.item
 		}
 		if err := r.setOutput(list); err != nil {
 			return nil, err

@@ -2,7 +2,6 @@ package fnloop
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -24,18 +23,11 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string) (T,
 	if from == nil {
 		from = &Answer{}
 	}
-	schema, err := SchemaFor[T]()
+	decoder, format, err := answerFormat[T]()
 	if err != nil {
-		a := newAnswer(StopInvalid)
-		return value, a, fmt.Errorf("fnloop: answer type: %w", err)
-	}
-	decoder, err := strict.Compile(schema)
-	if err != nil {
-		return value, newAnswer(StopInvalid), fmt.Errorf("fnloop: answer type: %w", err)
-	}
-	format, err := jsonFormat(schema)
-	if err != nil {
-		return value, newAnswer(StopInvalid), err
+		r := &run{answer: newAnswer(StopInvalid)}
+		r.carry(from, prompt) // nothing is lost
+		return value, r.answer, &ConfigError{Field: "answer type", Reason: err.Error(), Err: err}
 	}
 	answer, err := l.run(ctx, from, prompt, options{format: format})
 	if err != nil {
@@ -49,12 +41,17 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string) (T,
 	return value, answer, nil
 }
 
-func jsonFormat(schema json.RawMessage) (*responses.ResponseFormatTextConfigUnionParam, error) {
-	top, err := topLevel(schema)
+func answerFormat[T any]() (*strict.Decoder, *responses.ResponseFormatTextConfigUnionParam, error) {
+	schema, err := SchemaFor[T]()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &responses.ResponseFormatTextConfigUnionParam{
+	decoder, err := strict.Compile(schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	top, err := topLevel(schema)
+	return decoder, &responses.ResponseFormatTextConfigUnionParam{
 		OfJSONSchema: &responses.ResponseFormatTextJSONSchemaConfigParam{Name: "answer", Schema: top, Strict: param.NewOpt(true)},
-	}, nil
+	}, err
 }

@@ -1,7 +1,6 @@
 package fnloop
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,8 +18,9 @@ type Call struct {
 	// ID pairs the call with its output. It is the model's, unique within a
 	// response.
 	ID string
-	// Name is the tool's.
-	Name string
+	// Name is the tool's, and Namespace that of the namespace that the model
+	// found it in, if any.
+	Name, Namespace string
 	// Arguments are the text that the model wrote: a JSON object if all is
 	// well, but it may be anything, also nothing.
 	Arguments json.RawMessage
@@ -36,33 +36,6 @@ type Call struct {
 
 	caller callerID
 	digest string // of what approval was asked for
-}
-
-// An Output is what the model reads in answer to a call.
-type Output struct {
-	// Text is sent as it is, cut to the loop's MaxOutput.
-	Text string
-	// IsError says that Text tells of a failure. The model sees the text alone.
-	IsError bool
-	// Content, if not empty, is sent instead of Text: texts, images and files.
-	Content []Content
-	// Truncated says that Text is not all there was. It is for the host alone.
-	Truncated bool
-}
-
-// A Content is one part of an output: a text, an image or a file. Set Text, or
-// one of the others.
-type Content struct {
-	Text string `json:"text,omitempty"`
-	// ImageURL is a web address or a data URL.
-	ImageURL string `json:"image_url,omitempty"`
-	// ImageID and FileID name what was uploaded before.
-	ImageID string `json:"image_id,omitempty"`
-	FileID  string `json:"file_id,omitempty"`
-	// FileData is a data URL; it needs a FileName.
-	FileData string `json:"file_data,omitempty"`
-	FileName string `json:"file_name,omitempty"`
-	FileURL  string `json:"file_url,omitempty"`
 }
 
 // A Handler runs a call.
@@ -108,8 +81,9 @@ type Tool struct {
 	// it says more. The Loop treats the calls as any other. Not all models can.
 	Async bool
 
-	checked bool  // NewTool has judged Parameters
-	err     error // why the tool cannot be used, for makers that return none
+	checked string                      // the Parameters that NewTool has judged
+	fits    func(json.RawMessage) error // what NewTool's handler says of arguments
+	err     error                       // why the tool cannot be used, for makers that return none
 }
 
 // A Grammar is the language of a custom tool's input.
@@ -125,7 +99,7 @@ type Grammar struct {
 //
 // An Out that is a string or an [Output] is sent as it is, any other as JSON.
 func NewTool[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) (Tool, error) {
-	tool := Tool{Name: name, Description: description, checked: true}
+	tool := Tool{Name: name, Description: description}
 	if err := checkToolName(name); err != nil {
 		return Tool{}, &ConfigError{Field: "Tool.Name", Reason: err.Error()}
 	}
@@ -143,7 +117,8 @@ func NewTool[In, Out any](name, description string, fn func(context.Context, In)
 	if err != nil {
 		return Tool{}, fmt.Errorf("fnloop: tool %q: %w", name, err)
 	}
-	tool.Parameters = schema
+	tool.Parameters, tool.checked = schema, string(schema)
+	tool.fits = func(args json.RawMessage) error { return decoder.Decode(args, nil) }
 	tool.Handle = func(ctx context.Context, call Call) (Output, error) {
 		var in In
 		if err := decoder.Decode(call.Arguments, &in); err != nil {
@@ -185,36 +160,6 @@ type abort struct{ err error }
 
 func (a *abort) Error() string { return a.err.Error() }
 func (a *abort) Unwrap() error { return a.err }
-
-func encodeOutput(out any) (Output, error) {
-	switch out := out.(type) {
-	case Output:
-		return out, nil
-	case string:
-		return Output{Text: out}, nil
-	case json.RawMessage:
-		return Output{Text: string(out)}, nil
-	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(out); err != nil {
-		return Output{Text: "the tool ran, but its result could not be encoded", IsError: true}, err
-	}
-	return Output{Text: string(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))}, nil
-}
-
-// checkEncodable refuses results that can never be encoded.
-func checkEncodable(t reflect.Type) error {
-	switch t.Kind() {
-	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
-		if t.Implements(reflect.TypeFor[json.Marshaler]()) {
-			return nil
-		}
-		return fmt.Errorf("%v cannot be encoded as JSON; return a string, a struct or an Output", t)
-	}
-	return nil
-}
 
 func checkToolName(name string) error {
 	const maxName = 64 // what Chat Completions, Azure and relays take; Responses itself takes 128

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/openai/openai-go/v3/option"
@@ -146,13 +147,7 @@ func beginsWith(items, before []json.RawMessage) bool {
 	if len(items) < len(before) {
 		return false
 	}
-	for i, item := range before {
-		b, err := json.Marshal(item) // as they were when they were sent
-		if err != nil || !bytes.Equal(b, items[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(items[:len(before)], before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 }
 
 // createEvent is a request in the form in which it is sent on a WebSocket: the
@@ -193,7 +188,8 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 		reply, err := a.event(data)
 		if err != nil {
 			r.hangUp()
-			return nil, &failure{err: &StreamError{Events: a.events, Err: err}}
+			r.cut(&a)
+			return nil, &failure{err: &StreamError{Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if reply == nil || reply.ID != "" && reply.ID == r.answer.ID { // no response continues itself
 			continue
@@ -219,6 +215,7 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 // lost says what to make of a connection that failed, and ends it.
 func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
 	r.hangUp()
+	r.cut(a)
 	_, noJSON := errors.AsType[*json.SyntaxError](err)
 	if a.events > 0 || noJSON || context.Cause(ctx) == ErrIdleStream {
 		a.seen = a.seen && r.opts.emit != nil
