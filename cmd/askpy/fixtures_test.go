@@ -44,10 +44,12 @@ func TestFixtures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := responsestest.NewServer(
-		responsestest.Call("call_fib", "run_python", string(arguments)),
-		responsestest.Text("fib(40) = 102334155"),
-	)
+	call := responsestest.Call("call_fib", "run_python", string(arguments))
+	answer := responsestest.Text("fib(40) = 102334155")
+	// An estimate would depend on the description of the Python at hand.
+	call.Usage = &responsestest.Usage{InputTokens: 240, OutputTokens: 80}
+	answer.Usage = &responsestest.Usage{InputTokens: 340, OutputTokens: 20}
+	server := responsestest.NewServer(call, answer)
 	defer server.Close()
 
 	file := filepath.Join(t.TempDir(), "fib40.yaml")
