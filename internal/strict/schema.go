@@ -24,19 +24,14 @@ func Schema(t reflect.Type) ([]byte, error) {
 		return nil, &TypeError{Path: "nil", Reason: "there is no type"}
 	}
 	schema, err := generate(t, false)
-	if err != nil {
-		if _, over := err.(*tooLarge); over {
-			// Written in one place each, the types may fit.
-			schema, err = generate(t, true)
-		}
+	if _, over := err.(*tooLarge); over {
+		// Written in one place each, the types may fit.
+		schema, err = generate(t, true)
 	}
-	if err != nil {
-		if over, ok := err.(*tooLarge); ok {
-			return nil, over.TypeError
-		}
-		return nil, err
+	if over, ok := err.(*tooLarge); ok {
+		return nil, over.TypeError
 	}
-	return schema, nil
+	return schema, err
 }
 
 // tooLarge is the TypeError for a schema beyond a limit.
