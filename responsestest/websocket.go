@@ -72,21 +72,26 @@ func (s *Server) connect(x *exchange) {
 	}
 	s.serving.Add(1)
 	defer s.serving.Done()
+	s.mu.Lock() // now, since the client may ask as soon as it is accepted
+	s.connections++
+	number := s.connections
+	x.record.Status, x.record.Connection = http.StatusSwitchingProtocols, number
+	s.mu.Unlock()
 	conn, err := websocket.Accept(x.w, x.r, nil)
 	if err != nil {
-		x.note(func(r *Request) { r.Status = http.StatusBadRequest }) // Accept has answered so, mostly
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.connections--
+		x.record.Status, x.record.Connection = http.StatusBadRequest, 0 // Accept has answered so, mostly
 		return
 	}
 	conn.SetReadLimit(-1)
 	c := &socket{
-		server: s, conn: conn, handshake: x, opened: time.Now(),
+		server: s, conn: conn, handshake: x, number: number, opened: time.Now(),
 		slots: make(chan struct{}, max(s.MaxInFlight, 1)), lanes: make(map[string]*lane),
 	}
 	s.mu.Lock()
-	s.connections++
 	s.sockets[c] = true
-	c.number = s.connections
-	x.record.Status, x.record.Connection = http.StatusSwitchingProtocols, c.number
 	s.mu.Unlock()
 	c.serve()
 	s.mu.Lock()

@@ -436,6 +436,7 @@ func TestWebSocketHandshake(t *testing.T) {
 			responsestest.Error(404, "", "not here"),
 			responsestest.HTTP(426, "upgrade"),
 			{},
+			{},
 		}[n-1]
 	}
 	shake := func(key string) (int, error) {
@@ -456,6 +457,8 @@ func TestWebSocketHandshake(t *testing.T) {
 		require.Equal(t, want, got)
 		require.Equal(t, want == 0, err != nil)
 	}
+	resp, _ := send(t, srv, "GET", "/responses", "", "Upgrade", "websocket") // without the rest of a handshake
+	require.GreaterOrEqual(t, resp.StatusCode, 400)
 	got, _ := shake("wrong")
 	require.Equal(t, http.StatusUnauthorized, got)
 	require.Equal(t, 1, srv.Connections())
