@@ -17,17 +17,17 @@ var endings = []testCase{
 	{
 		name: "ending/daemon", why: "a call ends with the program, not with the last holder of its pipes; the daemon dies with it",
 		source: named + "print('main', flush=True)\nif os.fork() == 0:\n os.setsid(); linger()\n",
-		within: time.Second, check: ok("main\n"),
+		within: slack, check: ok("main\n"),
 	},
 	{
 		name: "ending/daemon-output", why: "what was printed before a daemon was left is not lost",
 		source: named + "print('x' * 1000)\nif os.fork() == 0:\n os.setsid(); linger()\n",
-		within: time.Second, check: ok(strings.Repeat("x", 1000) + "\n"),
+		within: slack, check: ok(strings.Repeat("x", 1000) + "\n"),
 	},
 	{
 		name: "ending/double-fork", why: "nothing outlives the call, however it got away from its parent",
 		source: named + "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0: linger()\n os._exit(0)\nos.wait(); print('done')",
-		within: time.Second, check: ok("done\n"),
+		within: slack, check: ok("done\n"),
 	},
 	{
 		name: "ending/timeout", why: "the time limit stops the program itself",

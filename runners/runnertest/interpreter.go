@@ -99,7 +99,7 @@ var interpreter = []testCase{
 		},
 	},
 	{
-		name: "stdin/none", why: "without input the end of the file comes at once", source: "print(input())", within: time.Second,
+		name: "stdin/none", why: "without input the end of the file comes at once", source: "print(input())", within: slack,
 		check: func(v *verdict) { v.exits(1); v.complains("EOFError") },
 	},
 	{
@@ -115,7 +115,7 @@ var interpreter = []testCase{
 		check: ok("3000000\n"),
 	},
 	{
-		name: "stdin/unread", why: "a program need not read its input", source: "print('x')", stdin: strings.Repeat("0123456789", 300_000), within: time.Second, lack: []string{"stdin"},
+		name: "stdin/unread", why: "a program need not read its input", source: "print('x')", stdin: strings.Repeat("0123456789", 300_000), within: slack, lack: []string{"stdin"},
 		check: ok("x\n"),
 	},
 	{
