@@ -3,7 +3,6 @@ package runnertest
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fnloop/fnloop"
 )
