@@ -26,12 +26,15 @@ func Always(context.Context, Call) bool { return true }
 func (a *Answer) Waiting() []Call {
 	var calls []Call
 	for _, c := range a.Pending {
-		if c.digest != "" && !c.Started {
+		if c.Waiting() {
 			calls = append(calls, c)
 		}
 	}
 	return calls
 }
+
+// Waiting reports whether a pending call can be approved or rejected.
+func (c Call) Waiting() bool { return c.digest != "" && !c.Started }
 
 // Approve decides that [Loop.Continue] runs the pending call id, with the
 // arguments that it has now: when they are others by then, Continue refuses.

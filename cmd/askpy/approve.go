@@ -40,25 +40,10 @@ func (a *approver) close() {
 	}
 }
 
-// undecided are the indices of the pending calls that wait for a decision. A
-// call that may have run already is none of them.
-func undecided(a *fnloop.Answer) []int {
-	var waiting []int
-	for i, c := range a.Pending {
-		if c.Started || a.Reject(c.ID, "") != nil { // only what waits can be rejected
-			continue
-		}
-		a.Pending[i].Decision = nil
-		waiting = append(waiting, i)
-	}
-	return waiting
-}
-
 // decide has the pending calls of an answer decided, all or none.
 func (a *approver) decide(ctx context.Context, answer *fnloop.Answer) error {
-	waiting := undecided(answer)
-	for n, i := range waiting {
-		call := answer.Pending[i]
+	waiting := answer.Waiting()
+	for n, call := range waiting {
 		fmt.Fprintf(a.out, "%s wants to run this program (%d of %d):\n%s", printable(call.Name), n+1, len(waiting), numbered(code(call)))
 		approved, reason, err := a.ask(ctx)
 		switch {
@@ -69,7 +54,7 @@ func (a *approver) decide(ctx context.Context, answer *fnloop.Answer) error {
 			err = answer.Reject(call.ID, reason)
 		}
 		if err != nil {
-			for _, i := range waiting {
+			for i := range answer.Pending {
 				answer.Pending[i].Decision = nil
 			}
 			return err

@@ -260,9 +260,6 @@ func (q *question) read(events iter.Seq2[fnloop.Event, error]) (answer *fnloop.A
 		}
 		q.progress.event(event)
 	}
-	if e, ok := errors.AsType[*fnloop.ProtocolError](err); ok { // of an unstreamed
-		answer.Stop, err = fnloop.StopProtocol, e
-	}
 	return answer, err
 }
 

@@ -182,14 +182,12 @@ func (s *session) close() {
 // approval or not.
 func unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 	var lines []string
-	waiting := undecided(a)
-	for i, c := range a.Pending {
+	for _, c := range a.Pending {
 		what := "was not run"
 		switch {
 		case c.Started:
 			what = "was running when the last run ended; it is not run again"
-		case len(waiting) > 0 && waiting[0] == i:
-			waiting = waiting[1:]
+		case c.Waiting():
 			if what = "waits for approval"; !asked {
 				what = "was not approved and is not run; --approve would have asked"
 			}
@@ -211,5 +209,5 @@ func unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 
 // resumable reports whether there is something to send without a prompt.
 func resumable(a *fnloop.Answer) bool {
-	return a != nil && (a.Prompt != "" || len(a.Open) > 0 || len(a.Pending) > 0)
+	return a != nil && (a.Paused || a.Prompt != "" || len(a.Open) > 0 || len(a.Pending) > 0)
 }
