@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Errors that say why a run ended without an answer. Test for them with
-// [errors.Is]; the [Answer] beside them has the same in its Stop field and is
-// good for [Loop.Continue].
+// Errors that say why a run ended without an answer, but for ErrUnknownTool. Test
+// for them with [errors.Is]; the [Answer] beside them has the same in its Stop
+// field and is good for [Loop.Continue].
 var (
 	// ErrMaxTurns: the model asked for another round of calls after the last
 	// one allowed. They were not run and are the Answer's Pending.
@@ -32,6 +32,9 @@ var (
 	// ErrBadCalls: nothing but unknown tools and arguments that do not fit, for
 	// several rounds in a row.
 	ErrBadCalls = errors.New("fnloop: the model keeps calling tools wrongly")
+	// ErrUnknownTool is in [CallResult.Err] of a call of a tool that the request
+	// did not offer. The model was told which there are, and the run goes on.
+	ErrUnknownTool = errors.New("fnloop: unknown tool")
 	// ErrRepeating: the model made the same calls with the same outputs in more
 	// than [Loop.MaxRepeats] rounds in a row.
 	ErrRepeating = errors.New("fnloop: the model repeats itself")

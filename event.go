@@ -30,6 +30,9 @@ type TextDelta struct {
 	// Phase is "commentary" for talk about the work, "final_answer" for the
 	// answer, and empty when the model does not say.
 	Phase string `json:"phase,omitempty"`
+	// Item is the place of the message among the items of its response: a new
+	// one begins a new message.
+	Item int `json:"item"`
 }
 
 // ReasoningDelta is a piece of the summary of the model's reasoning.

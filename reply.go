@@ -376,14 +376,14 @@ func (r *reply) text() string {
 
 // tell emits what a response that came whole would have streamed.
 func (r *reply) tell(emit func(Event)) {
-	for _, it := range r.Output {
+	for i, it := range r.Output {
 		switch {
 		case it.isCall():
 			emit(CallAnnounced{it.CallID, it.Name})
 		case it.Type == "message":
 			for _, p := range it.parts() {
 				if s := p.Text + p.Refusal; s != "" {
-					emit(TextDelta{s, it.Phase})
+					emit(TextDelta{s, it.Phase, i})
 				}
 			}
 		}

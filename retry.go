@@ -238,6 +238,9 @@ var permanent = []string{
 // classify says what to make of an error of the client. The answer is nil when
 // none came.
 func classify(err error, answer *http.Response) *failure {
+	if p, ok := err.(*ProtocolError); ok { // of a client that reads the body by itself
+		return &failure{err: p}
+	}
 	if api, ok := errors.AsType[*responses.Error](err); ok {
 		e := &RequestError{StatusCode: api.StatusCode, Code: api.Code, Message: api.Message, Param: api.Param, Attempts: 1, Err: err}
 		if api.Response != nil {

@@ -16,7 +16,6 @@ import (
 )
 
 var (
-	errUnknownTool = errors.New("fnloop: unknown tool")
 	errToolTimeout = errors.New("fnloop: tool timed out")
 	errStopped     = errors.New("fnloop: the round was stopped")
 )
@@ -206,7 +205,7 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 			text = fmt.Sprintf("unknown tool %.80q; there are no tools to call now", call.Name)
 		}
 		out := Output{Text: limitText(text, r.maxOutput), IsError: true}
-		return &outcome{CallResult: CallResult{Call: call.done(), Output: out, Err: errUnknownTool}, refused: true}, false
+		return &outcome{CallResult: CallResult{Call: call.done(), Output: out, Err: ErrUnknownTool}, refused: true}, false
 	}
 	toolCtx, cancel := context.WithCancel(ctx)
 	if tool.Timeout > 0 {

@@ -249,7 +249,7 @@ func (a *assembly) event(data []byte) (*reply, error) {
 	case "response.output_text.delta", "response.refusal.delta":
 		text := deltaText(e.Delta)
 		a.text.WriteString(text)
-		a.tell(TextDelta{text, a.phases[e.OutputIndex]})
+		a.tell(TextDelta{text, a.phases[e.OutputIndex], e.OutputIndex})
 	case "response.reasoning_summary_text.delta":
 		a.tell(ReasoningDelta{deltaText(e.Delta)})
 	case "response.output_item.added":
