@@ -421,7 +421,7 @@ func TestWriteSSE(t *testing.T) {
 	assert.Equal(t, "text/event-stream", rec.Header().Get("Content-Type"))
 	assert.True(t, rec.Flushed)
 	var names []string
-	for _, frame := range strings.Split(strings.TrimSuffix(rec.Body.String(), "\n\n"), "\n\n") {
+	for frame := range strings.SplitSeq(strings.TrimSuffix(rec.Body.String(), "\n\n"), "\n\n") {
 		lines := strings.Split(frame, "\n")
 		require.Len(t, lines, 2, "a frame is two lines: %q", frame)
 		name := strings.TrimPrefix(lines[0], "event: ")

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/big"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -146,10 +147,8 @@ func (c *constrainer) enum(v *value, t reflect.Type, values []string) error {
 		if err != nil {
 			return fmt.Errorf("the enum value %w", err)
 		}
-		for _, y := range list.elems {
-			if x.equal(y) {
-				return fmt.Errorf("the enum value %q is given twice", clip(s))
-			}
+		if slices.ContainsFunc(list.elems, x.equal) {
+			return fmt.Errorf("the enum value %q is given twice", clip(s))
 		}
 		if old != nil && !containsEqual(old.elems, x) {
 			return fmt.Errorf("the enum value %q is none of those of the type", clip(s))
@@ -164,12 +163,7 @@ func (c *constrainer) enum(v *value, t reflect.Type, values []string) error {
 }
 
 func containsEqual(list []*value, x *value) bool {
-	for _, y := range list {
-		if x.equal(y) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, x.equal)
 }
 
 // literal reads a value from a tag and makes sure that t can hold it.

@@ -41,8 +41,8 @@ func hasCustom(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return true
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
+		f := f
 		if !f.Anonymous {
 			continue
 		}
