@@ -193,6 +193,10 @@ func TestStreamEndings(t *testing.T) {
 			assert.Empty(t, ans.ID, "the head does not move")
 			assert.Equal(t, "hi", ans.Prompt)
 			assert.False(t, ran)
+			if strings.Contains(tt.body, delta) && tt.stop != fnloop.StopTruncated {
+				assert.Equal(t, "The answer is", ans.Partial, "what was seen is not lost")
+				assert.Equal(t, 1, ans.Responses)
+			}
 			switch tt.stop {
 			case fnloop.StopStream:
 				require.ErrorIs(t, err, fnloop.ErrIncompleteStream)

@@ -121,7 +121,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	}
 	defer events.close()
 
-	a := assembly{emit: func(e Event) { r.emit(e) }}
+	a := assembly{emit: r.emit}
 	for {
 		idle.Reset(r.idleTimeout) // the reader's time is not the server's
 		more := events.next()
@@ -135,17 +135,25 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 			return nil, &failure{err: &StreamError{ContentType: contentType(answer), Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if reply != nil {
-			reply.seen = a.seen
 			drain(events, cancel)
-			return reply, nil
+			return r.streamed(reply, &a), nil
 		}
 	}
-	r.cut(&a)
 	if e, ok := errors.AsType[*replyError](events.err()); ok {
-		e.reply.seen = a.seen
-		return e.reply, nil
+		return r.streamed(e.reply, &a), nil
 	}
+	r.cut(&a)
 	return nil, r.streamFailure(ctx, events.err(), answer, &a)
+}
+
+// streamed notes what the reader has seen of a response before its end. An error
+// in the place of the response leaves that as all there is of it.
+func (r *run) streamed(reply *reply, a *assembly) *reply {
+	reply.seen = a.seen
+	if reply.Status != "completed" && len(reply.Output) == 0 {
+		r.answer.Partial = a.text.String()
+	}
+	return reply
 }
 
 // drain reads a stream that has said all to its end, which is near, so that the
