@@ -33,10 +33,11 @@ type session struct {
 // openSession opens the session of a file, which need not exist. The error is a
 // *usageError where the file is none that a session can be kept in.
 func openSession(name string) (*session, error) {
-	s := &session{name: name, path: name}
-	if target, err := filepath.EvalSymlinks(name); err == nil {
-		s.path = target
+	path, err := followed(name)
+	if err != nil {
+		return nil, usagef("--session %s: %v", name, err)
 	}
+	s := &session{name: name, path: path}
 	for s.held == nil {
 		if err := s.open(); err != nil {
 			if errors.Is(err, errHeld) {
@@ -54,6 +55,26 @@ func openSession(name string) (*session, error) {
 		return nil, usagef("--session %s: %v", name, cause(err))
 	}
 	return s, nil
+}
+
+// followed is the file that a name stands for, which need not exist where a
+// link points to.
+func followed(name string) (string, error) {
+	const most = 40 // as Linux has it
+	for range most {
+		if path, err := filepath.EvalSymlinks(name); err == nil {
+			return path, nil
+		}
+		to, err := os.Readlink(name)
+		if err != nil {
+			return name, nil // no link; what keeps it from being opened is told then
+		}
+		if !filepath.IsAbs(to) { // not cleaned, since what comes before a ".." may be a link
+			to = filepath.Dir(name) + string(filepath.Separator) + to
+		}
+		name = to
+	}
+	return "", errors.New("too many symbolic links")
 }
 
 // open tries to hold the file. It leaves s.held nil where the file was replaced
