@@ -39,6 +39,10 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop) // the next signal ends the program at once
+	// Of a broken pipe the write that fails tells. The signal would end the
+	// program with its sandboxes still there; it is caught rather than ignored,
+	// which other programs would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
 
@@ -46,12 +50,10 @@ func main() {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	opts, err := parse(args, getenv)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, help)
-		return exitAnswered
+		return display(stdout, stderr, help)
 	}
 	if err == nil && opts.version {
-		fmt.Fprintln(stdout, version())
-		return exitAnswered
+		return display(stdout, stderr, version()+"\n")
 	}
 	var env environment
 	if err == nil {
@@ -92,6 +94,15 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		complain(stderr, "the text above is not the whole answer")
 	}
 	return status
+}
+
+// display prints what was asked for instead of a run.
+func display(stdout, stderr io.Writer, text string) int {
+	if _, err := io.WriteString(stdout, text); err != nil {
+		complain(stderr, "it could not be written: "+err.Error())
+		return exitFailed
+	}
+	return exitAnswered
 }
 
 // A question is one invocation.

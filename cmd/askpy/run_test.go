@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,67 @@ func TestOutputFails(t *testing.T) {
 		if status != 1 || !strings.Contains(stderr.String(), "askpy: the answer could not be written: no space left\n") {
 			t.Errorf("run(%q) = %d\n%s", args, status, stderr.String())
 		}
+	}
+}
+
+// So is help.
+func TestHelpFails(t *testing.T) {
+	for _, flag := range []string{"--help", "--version"} {
+		var stderr bytes.Buffer
+		status := main.Run(t.Context(), []string{flag}, strings.NewReader(""), full{}, &stderr, noEnv)
+		if status != 1 || stderr.String() != "askpy: it could not be written: no space left\n" {
+			t.Errorf("run(%q) = %d\n%s", flag, status, stderr.String())
+		}
+	}
+}
+
+// A pipe that nobody reads any more ends no run at once, since sandboxes have
+// to be removed: of standard error it is nothing, of standard output a failure.
+func TestBrokenPipe(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such signal")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name           string
+		stdout, stderr bool
+		status         int
+		message        string
+	}{
+		{"stdout", true, false, 1, "askpy: the answer could not be written: "},
+		{"stderr", false, true, 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := responsestest.NewServer(responsestest.Text("Hi."))
+			defer server.Close()
+			cmd := exec.Command(self, "--runner", "fake", "hi")
+			cmd.Args[0] = "askpy"
+			cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+server.Key, "OPENAI_BASE_URL="+server.URL)
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			r.Close()
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if test.stdout {
+				cmd.Stdout = w
+			}
+			if test.stderr {
+				cmd.Stderr = w
+			}
+			err = cmd.Run()
+			if status := cmd.ProcessState.ExitCode(); status != test.status || !strings.Contains(stderr.String(), test.message) {
+				t.Errorf("status %d, want %d with %q (%v)\n%s", status, test.status, test.message, err, stderr.String())
+			}
+			if test.stderr && stdout.String() != "Hi.\n" {
+				t.Errorf("stdout is %q", stdout.String())
+			}
+		})
 	}
 }
 
