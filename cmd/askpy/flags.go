@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -128,6 +129,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	if opts.model == "" {
 		opts.model = defaultModel
 	}
+	modelOf := "OPENAI_MODEL"
 	flags := flag.NewFlagSet("askpy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
@@ -146,19 +148,28 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		}
 		return nil
 	})
-	flags.BoolVar(&opts.json, "json", false, "")
+	switches := map[string]*bool{
+		"json": &opts.json, "approve": &opts.approve, "verbose": &opts.verbose, "quiet": &opts.quiet, "version": &opts.version,
+	}
+	for name, value := range switches {
+		flags.BoolFunc(name, "", func(s string) (err error) {
+			if *value, err = strconv.ParseBool(s); err != nil {
+				return errors.New("leave the value out, or give true or false")
+			}
+			return nil
+		})
+	}
 	flags.StringVar(&opts.record, "record", "", "")
 	flags.StringVar(&opts.replay, "replay", "", "")
 	flags.StringVar(&opts.session, "session", "", "")
-	flags.BoolVar(&opts.approve, "approve", false, "")
-	flags.BoolVar(&opts.verbose, "verbose", false, "")
-	flags.BoolVar(&opts.quiet, "quiet", false, "")
-	flags.BoolVar(&opts.version, "version", false, "")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return opts, err
 		}
-		return opts, usagef("%s", strings.NewReplacer("flag -", "flag --", "defined: -", "defined: --").Replace(err.Error()))
+		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+			return opts, usagef("there is no flag --%s; a prompt that begins with a dash goes after --, as in askpy -- \"-5 + 3\"", name)
+		}
+		return opts, usagef("%s", strings.NewReplacer("flag -", "flag --", "argument: -", "argument: --", "for -", "for --").Replace(err.Error()))
 	}
 	opts.args = flags.Args()
 	if opts.version {
@@ -166,6 +177,9 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	var empty error
 	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "model" {
+			modelOf = "--model"
+		}
 		if f.Value.String() == "" && slices.Contains([]string{"model", "runner", "image", "record", "replay", "session"}, f.Name) {
 			empty = usagef("--%s is empty; give it a value or leave it out", f.Name)
 		}
@@ -173,6 +187,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	switch {
 	case empty != nil:
 		return opts, empty
+	case strings.TrimSpace(opts.model) == "" || !utf8.ValidString(opts.model) || strings.ContainsFunc(opts.model, unicode.IsControl):
+		return opts, usagef("%s is no name of a model; it should look like %s", modelOf, defaultModel)
 	case opts.quiet && opts.verbose:
 		return opts, usagef("--quiet and --verbose contradict each other; give one of them")
 	case opts.record != "" && opts.replay != "":
