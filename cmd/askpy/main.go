@@ -252,15 +252,14 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 // client makes the client, which streams where the answer is shown as it comes.
 // A replay streams if what was recorded did.
 func (q *question) client(w wire) fnloop.Responder {
-	service := q.env.client(w)
 	stream := q.progress.out != nil
 	if r, ok := w.(*replay); ok {
 		stream = r.streamed()
 	}
 	if stream {
-		return service
+		return q.env.client(whole{w})
 	}
-	return unstreamed{service}
+	return unstreamed{q.env.client(w)}
 }
 
 // read reads the events of a run to its end.

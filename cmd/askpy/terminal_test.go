@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +137,37 @@ func TestStreamCut(t *testing.T) {
 	}
 	if n := len(server.Requests()); n != 1 {
 		t.Errorf("%d requests were sent after text had been shown, want 1", n)
+	}
+}
+
+// A server that cannot stream is asked for streams all the same, and what it
+// answers in one piece is shown, recorded and replayed.
+func TestStreamWhole(t *testing.T) {
+	const head = `{"id": "r", "object": "response", "output": [{"type": "message", "role": "assistant",` + "\n"
+	for _, test := range []struct {
+		name, contentType, body string
+		status                  int
+		shown                   string
+	}{
+		{"answer", "application/json", head + `"content": [{"type": "output_text", "text": "Blue."}]}], "status": "completed"}`, 0, `(\[K|\n)Blue\.\r\n$`},
+		{"no type", "", head + `"content": [{"type": "output_text", "text": "Blue."}]}], "status": "completed"}`, 0, `(\[K|\n)Blue\.\r\n$`},
+		{"incomplete", "application/json", head + `"content": [{"type": "output_text", "text": "Bl"}]}], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}`, 1, `askpy: incomplete response: .*max_output_tokens\r\n$`},
+		{"no response", "application/json", `{"blue": true}`, 1, `askpy: .*application/json`},
+		{"a page", "text/html", "<html>", 1, `askpy: .*text/html`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Content-Type"] = []string{test.contentType}
+				io.WriteString(w, test.body)
+			}))
+			defer api.Close()
+			file := filepath.Join(t.TempDir(), "colour.yaml")
+			for _, flag := range []string{"--record ", "--replay "} {
+				x := onTerminal(t, &responsestest.Server{URL: api.URL, Key: "none"}, "askpy --runner fake "+flag+file+" 'name a colour'")
+				x.expect(test.shown)
+				x.end(test.status)
+			}
+		})
 	}
 }
 
