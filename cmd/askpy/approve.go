@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -20,16 +21,18 @@ type approver struct {
 	in  *bufio.Reader
 	out io.Writer
 	tty *os.File // to close, or nil
+
+	asked bool // once at least
 }
 
 // openApprover finds the terminal to ask on: the one that controls the process,
 // else standard input if it is one.
 func openApprover(stdin io.Reader, stderr io.Writer) (*approver, error) {
 	if tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
-		return &approver{bufio.NewReader(tty), tty, tty}, nil
+		return &approver{in: bufio.NewReader(tty), out: tty, tty: tty}, nil
 	}
 	if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &approver{bufio.NewReader(f), stderr, nil}, nil
+		return &approver{in: bufio.NewReader(f), out: stderr}, nil
 	}
 	return nil, usagef("--approve asks on a terminal, and there is none")
 }
@@ -44,6 +47,7 @@ func (a *approver) close() {
 func (a *approver) decide(ctx context.Context, answer *fnloop.Answer) error {
 	waiting := answer.Waiting()
 	for n, call := range waiting {
+		a.forget()
 		fmt.Fprintf(a.out, "%s wants to run this program (%d of %d):\n%s", printable(call.Name), n+1, len(waiting), numbered(code(call)))
 		approved, reason, err := a.ask(ctx)
 		switch {
@@ -61,6 +65,24 @@ func (a *approver) decide(ctx context.Context, answer *fnloop.Answer) error {
 		}
 	}
 	return nil
+}
+
+// forget drops what was typed after the answer to the question before, such as
+// the same answer a second time: it must not approve a program that nobody has
+// seen. What comes ahead of the first question can be meant for that one alone.
+func (a *approver) forget() {
+	if !a.asked {
+		a.asked = true
+		return
+	}
+	a.in.Discard(a.in.Buffered()) //nolint:errcheck // it is all there
+	if a.tty == nil || a.tty.SetReadDeadline(time.Now().Add(20*time.Millisecond)) != nil {
+		return // it cannot be read without a wait
+	}
+	for err := error(nil); err == nil; {
+		_, err = a.tty.Read(make([]byte, 4096))
+	}
+	a.tty.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set before
 }
 
 // ask asks until there is an answer.

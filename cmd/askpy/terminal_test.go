@@ -258,6 +258,25 @@ func TestApprove(t *testing.T) {
 	}
 }
 
+// An answer that is typed twice approves one program and not the next, which
+// nobody has seen yet.
+func TestApproveTwice(t *testing.T) {
+	server := responsestest.NewServer(
+		responsestest.Join(responsestest.Call("call_a", "run_python", `{"code":"1"}`), responsestest.Call("call_b", "run_python", `{"code":"2"}`)),
+		responsestest.Text("Done."),
+	)
+	defer server.Close()
+	x := onTerminal(t, server, "askpy --approve --runner fake 'count'")
+	x.expect(`1 of 2\):\r\n    1  1\r\nRun it\?.*: $`)
+	x.send("y\ny\n")
+	x.expect(`2 of 2\):\r\n    1  2\r\nRun it\?.*: $`)
+	x.send("n\n")
+	x.end(0)
+	if last := server.Requests()[1]; !regexp.MustCompile(`not approved and was not run".*call_b`).Match(last.Body) {
+		t.Errorf("the model was sent %s", last.Body)
+	}
+}
+
 // What waits for approval waits in the session too. What was approved and has
 // begun is not run again.
 func TestApproveSession(t *testing.T) {
