@@ -53,7 +53,11 @@ type watched struct {
 func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := w.RoundTripper.RoundTrip(req)
 	if err == nil && res.StatusCode >= http.StatusBadRequest {
-		w.progress.note("the API answered " + res.Status)
+		hint := ""
+		if res.StatusCode == http.StatusNotFound && req.URL.Path == "/responses" {
+			hint = "; should OPENAI_BASE_URL end in /v1?"
+		}
+		w.progress.note("the API answered " + res.Status + hint)
 	}
 	return res, err
 }
