@@ -25,9 +25,11 @@ type cgroups struct {
 	memory  string // a directory; of the memory controller in version 1
 	pids    string // the same directory in version 2
 	cpu     string // likewise, or empty where processors are not bounded
-	owner   string // what names of our cgroups begin with
-	last    atomic.Int64
+	owner   owner
 }
+
+// made counts the cgroups of this process, whichever Runner they are for.
+var made atomic.Int64
 
 // A cgroup limits one sandbox.
 type cgroup struct {
@@ -39,11 +41,11 @@ type cgroup struct {
 // and the cpu controller too if cpu is set: below dir, or where dir is empty from
 // the process's own cgroup upwards.
 func findCgroups(dir string, cpu bool) (*cgroups, error) {
-	start, err := startTime(os.Getpid())
+	self, err := self()
 	if err != nil {
 		return nil, err
 	}
-	c := &cgroups{owner: fmt.Sprintf("%s%d.%d.", ownerPrefix, os.Getpid(), start)}
+	c := &cgroups{owner: self}
 	place := func(at string) {
 		c.version, c.memory, c.pids = 2, at, at
 		if cpu {
@@ -119,19 +121,22 @@ func (c *cgroups) try() error {
 
 // make makes a cgroup with the limits of s.
 func (c *cgroups) make(s spec) (*cgroup, error) {
-	name := c.owner + strconv.FormatInt(c.last.Add(1), 10)
-	g := &cgroup{of: c, dirs: []string{filepath.Join(c.memory, name)}}
+	name := c.owner.name(made.Add(1))
+	parents := []string{c.memory}
 	if c.version == 1 {
-		g.dirs = append(g.dirs, filepath.Join(c.pids, name))
+		parents = append(parents, c.pids)
 		if c.cpu != "" {
-			g.dirs = append(g.dirs, filepath.Join(c.cpu, name))
+			parents = append(parents, c.cpu)
 		}
 	}
-	for _, dir := range g.dirs {
+	g := &cgroup{of: c}
+	for _, parent := range parents {
+		dir := filepath.Join(parent, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			g.remove()
+			g.remove() // none but those that it made
 			return nil, err
 		}
+		g.dirs = append(g.dirs, dir)
 	}
 	if err := g.limit(s); err != nil {
 		g.remove()
@@ -245,11 +250,70 @@ func removeDir(dir string) error {
 	}
 }
 
-// ownerPrefix is what the names of all our cgroups begin with; the process that
-// made one follows, as its number and the time it was started.
+// ownerPrefix is what the names of all our cgroups begin with. Who made one
+// follows, and then its number.
 const ownerPrefix = "fnloop."
 
-// reap removes cgroups whose makers are gone. Their processes died with them.
+// An owner is the process that made a cgroup: a number, which means a process
+// within one PID namespace only, and the time that the process was started,
+// since numbers are used again.
+type owner struct {
+	namespace string
+	pid       int
+	start     int64
+}
+
+// unknown is the namespace of a process whose /proc is that of another.
+const unknown = "0"
+
+// self is the owner of what this process makes.
+func self() (o owner, err error) {
+	o.pid = os.Getpid()
+	if o.start, err = startTime("self"); err != nil {
+		return o, err
+	}
+	number, err := os.Readlink("/proc/self")
+	if err != nil || number != strconv.Itoa(o.pid) {
+		o.namespace = unknown
+		return o, err
+	}
+	link, err := os.Readlink("/proc/self/ns/pid") // pid:[4026531836]
+	o.namespace = strings.Trim(link, "pid:[]")
+	return o, err
+}
+
+func (o owner) name(n int64) string {
+	return fmt.Sprintf("%s%s.%d.%d.%d", ownerPrefix, o.namespace, o.pid, o.start, n)
+}
+
+// parseOwner reads the name of a cgroup.
+func parseOwner(name string) (o owner, ok bool) {
+	rest, ok := strings.CutPrefix(name, ownerPrefix)
+	f := strings.Split(rest, ".")
+	if !ok || len(f) != 4 {
+		return o, false
+	}
+	pid, errPID := strconv.Atoi(f[1])
+	start, errStart := strconv.ParseInt(f[2], 10, 64)
+	return owner{f[0], pid, start}, errPID == nil && errStart == nil
+}
+
+// abandoned is the age at which a cgroup without processes is nobody's, where
+// its owner cannot be asked about. To make a sandbox takes a fraction of it.
+const abandoned = time.Hour
+
+// gone reports whether o is, as far as the process seen can tell, which does
+// not see the processes of another namespace. The cgroup was made at made.
+func (o owner) gone(seen owner, made time.Time) bool {
+	if o.namespace != seen.namespace || o.namespace == unknown {
+		return time.Since(made) > abandoned
+	}
+	start, err := startTime(strconv.Itoa(o.pid))
+	return errors.Is(err, fs.ErrNotExist) || err == nil && start != o.start
+}
+
+// reap removes cgroups whose makers are gone. Their processes died with them;
+// one that has processes is not removed in any case.
 func (c *cgroups) reap() {
 	for _, dir := range []string{c.memory, c.pids, c.cpu} {
 		entries, err := os.ReadDir(dir)
@@ -257,16 +321,12 @@ func (c *cgroups) reap() {
 			continue
 		}
 		for _, e := range entries {
-			rest, ours := strings.CutPrefix(e.Name(), ownerPrefix)
-			f := strings.Split(rest, ".")
-			if !ours || len(f) != 3 {
+			o, ok := parseOwner(e.Name())
+			if !ok {
 				continue
 			}
-			pid, err := strconv.Atoi(f[0])
-			if err != nil {
-				continue
-			}
-			if start, err := startTime(pid); errors.Is(err, fs.ErrNotExist) || err == nil && strconv.FormatInt(start, 10) != f[1] {
+			info, err := e.Info()
+			if err == nil && o.gone(c.owner, info.ModTime()) {
 				unix.Rmdir(filepath.Join(dir, e.Name()))
 			}
 		}
@@ -275,15 +335,15 @@ func (c *cgroups) reap() {
 
 // startTime is when a process was started, in the kernel's ticks. With its
 // number it names a process for good.
-func startTime(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func startTime(pid string) (int64, error) {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return 0, err
 	}
 	// The name of the program, in parentheses, may hold anything.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
+		return 0, fmt.Errorf("/proc/%s/stat has %d fields", pid, len(f))
 	}
 	return strconv.ParseInt(f[19], 10, 64)
 }

@@ -1,0 +1,45 @@
+package bubblewrap
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestOwner(t *testing.T) {
+	me, err := self()
+	if err != nil || me.namespace == unknown || me.namespace == "" {
+		t.Fatalf("self() = %+v, %v", me, err)
+	}
+	if got, ok := parseOwner(me.name(7)); !ok || got != me {
+		t.Errorf("parseOwner(%q) = %+v, %v", me.name(7), got, ok)
+	}
+	for _, name := range []string{"", "fnloop", "fnloop.1.2.3", "fnloop.1.x.3.4", "fnloop.1.2.x.4", "other.1.2.3.4"} {
+		if _, ok := parseOwner(name); ok {
+			t.Errorf("parseOwner(%q) succeeded", name)
+		}
+	}
+	now := time.Now()
+	for _, test := range []struct {
+		name string
+		o    owner
+		made time.Time
+		gone bool
+	}{
+		{"this process", me, now.Add(-2 * abandoned), false},
+		{"its parent's number", owner{me.namespace, os.Getppid(), me.start}, now, true},
+		{"a number that nobody has", owner{me.namespace, 1 << 30, me.start}, now, true},
+		{"one of another namespace", owner{"1", 1 << 30, me.start}, now, false},
+		{"one of another namespace, long ago", owner{"1", me.pid, me.start}, now.Add(-2 * abandoned), true},
+		{"one that does not know its namespace", owner{unknown, 1 << 30, me.start}, now, false},
+	} {
+		if got := test.o.gone(me, test.made); got != test.gone {
+			t.Errorf("%s: gone() = %v", test.name, got)
+		}
+	}
+	lost := me
+	lost.namespace = unknown
+	if lost.gone(lost, now) {
+		t.Error("a process without a /proc of its own took another for gone")
+	}
+}
