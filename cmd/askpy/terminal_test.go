@@ -49,7 +49,7 @@ func onTerminal(t *testing.T, server *responsestest.Server, command string, env 
 	x.cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
 		"OPENAI_API_KEY="+server.Key, "OPENAI_BASE_URL="+server.URL)
 	x.cmd.Env = append(x.cmd.Env, env...)
-	x.cmd.Stdout = x
+	x.cmd.Dir, x.cmd.Stdout = bin, x
 	if x.in, err = x.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
