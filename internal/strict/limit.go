@@ -32,7 +32,7 @@ func (c *checker) limits() *Error {
 		{"properties", c.size.properties, maxProperties},
 		{"enum values", c.size.enums, maxEnums},
 		{"characters in names, enum and const values", c.size.text, maxText},
-		{"levels of objects", c.depth(c.root, map[*value]int{}), maxObjects},
+		{"levels of objects", c.depth(), maxObjects},
 	} {
 		if l.got > l.most {
 			return c.fail(RuleLimit, l.name, "%d %s are more than the %d that are accepted", l.got, l.name, l.most)
@@ -41,32 +41,54 @@ func (c *checker) limits() *Error {
 	return nil
 }
 
-// depth returns how many objects lie inside each other from v down. A
-// reference counts as what it leads to, but a cycle is counted once: seen
-// holds what is known of the nodes that references lead to, and zero for those
-// that are not done yet.
-func (c *checker) depth(v *value, seen map[*value]int) int {
+// A depther counts how many objects lie inside each other. A reference counts
+// as what it leads to, once on any way down.
+type depther struct {
+	c      *checker
+	known  map[*value]int // of what references lead to
+	open   map[*value]int // the targets on the way down, and their places on it
+	budget int            // of nodes in cycles, where what is known depends on the way
+}
+
+func (c *checker) depth() int {
+	d := depther{c, map[*value]int{}, map[*value]int{c.root: 0}, 100_000}
+	deepest, _ := d.node(c.root)
+	return deepest
+}
+
+// node returns the depth of v and the place of the first target on the way
+// down to which a reference in v leads back.
+func (d *depther) node(v *value) (deepest, back int) {
 	if v.get("$ref") != nil {
-		v = c.resolve(v)
-		if d, ok := seen[v]; ok {
-			return d
-		}
-		seen[v] = 0
-		d := c.depth(v, seen)
-		seen[v] = d
-		return d
+		return d.target(d.c.resolve(v))
 	}
-	if v == c.root {
-		seen[v] = 0
-	}
-	deepest := 0
+	d.budget--
+	back = len(d.open)
 	for child := range children(v) {
-		deepest = max(deepest, c.depth(child, seen))
+		n, b := d.node(child)
+		deepest, back = max(deepest, n), min(back, b)
 	}
 	if v.str("type") == "object" {
 		deepest++
 	}
-	return deepest
+	return deepest, back
+}
+
+func (d *depther) target(v *value) (deepest, back int) {
+	if place, ok := d.open[v]; ok {
+		return 0, place
+	}
+	place := len(d.open)
+	if n, ok := d.known[v]; ok {
+		return n, place + 1
+	}
+	d.open[v] = place
+	deepest, back = d.node(v)
+	delete(d.open, v)
+	if back > place || d.budget < 0 { // v is in no cycle
+		d.known[v] = deepest
+	}
+	return deepest, back
 }
 
 // children yields the schemas directly below v.
