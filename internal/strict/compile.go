@@ -16,6 +16,7 @@ type node struct {
 	maxItems int // negative for any number
 	enum     []*value
 	texts    map[string]bool // the strings of enum
+	numbers  map[string]bool // the identities of its numbers
 	pattern  *regexp.Regexp
 	format   *format
 	bounds   []numberBound
@@ -160,12 +161,15 @@ func (n *node) constrain(v *value) {
 	if k := v.get("const"); k != nil {
 		n.enum = []*value{k}
 	}
+	if n.enum != nil {
+		n.texts, n.numbers = map[string]bool{}, map[string]bool{}
+	}
 	for _, x := range n.enum {
-		if x.kind == text {
-			if n.texts == nil {
-				n.texts = make(map[string]bool, len(n.enum))
-			}
+		switch x.kind {
+		case text:
 			n.texts[x.text] = true
+		case number:
+			n.numbers[x.identity()] = true
 		}
 	}
 	if p := v.get("pattern"); p != nil {

@@ -100,18 +100,31 @@ func (d decimal) multipleOf(e decimal) bool {
 	if e.digits == "" {
 		return false
 	}
-	x, _ := new(big.Int).SetString(d.digits, 10)
-	y, _ := new(big.Int).SetString(e.digits, 10)
 	shift := (d.exp - len(d.digits)) - (e.exp - len(e.digits))
-	ten := big.NewInt(10)
-	if shift >= 0 {
-		x.Mul(x, ten.Exp(ten, big.NewInt(int64(shift)), y))
-	} else if -shift > len(d.digits) {
-		return false // |e| > |d| > 0
-	} else {
-		y.Mul(y, ten.Exp(ten, big.NewInt(int64(-shift)), nil))
+	if shift < 0 {
+		return false // neither ends in a zero, so d has a finer last place
 	}
+	y, _ := new(big.Int).SetString(e.digits, 10)
+	x := remainder(d.digits, y)
+	ten := big.NewInt(10)
+	x.Mul(x, ten.Exp(ten, big.NewInt(int64(shift)), y))
 	return x.Rem(x, y).Sign() == 0
+}
+
+// remainder returns digits modulo y. It reads a few digits at a time, because
+// to convert them all at once takes more than linear time.
+func remainder(digits string, y *big.Int) *big.Int {
+	const most = 18 // fit into an int64
+	x, power, chunk := new(big.Int), new(big.Int), new(big.Int)
+	for digits != "" {
+		n := min(most, len(digits))
+		part, _ := strconv.ParseInt(digits[:n], 10, 64)
+		digits = digits[n:]
+		x.Mul(x, power.Exp(chunk.SetInt64(10), big.NewInt(int64(n)), nil))
+		x.Add(x, chunk.SetInt64(part))
+		x.Rem(x, y)
+	}
+	return x
 }
 
 // isNumber reports whether s is a JSON number.

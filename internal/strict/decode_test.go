@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +109,7 @@ func TestDecode(t *testing.T) {
 		{"cut_after_comma", `{"id":1,`, "incomplete JSON", ""},
 		{"cut_brace", `{`, "incomplete JSON", ""},
 		{"nan", `{"id":NaN}`, "no NaN", ""},
-		{"infinity", `{"id":-Infinity}`, "in a number", ""},
+		{"infinity", `{"id":-Infinity}`, "no Infinity", ""},
 		{"leading_zero", `{"id":01}`, "must not begin with 0", ""},
 		{"plus", `{"id":+1}`, "must not begin with '+'", ""},
 		{"comment", `{"id":1 /* x */}`, "unexpected '/'", ""},
@@ -299,6 +303,98 @@ func TestDecodeUnionsInLinearTime(t *testing.T) {
 	require.NoError(t, d.Decode([]byte(args), nil))
 	requireArgumentError(t, d.Decode([]byte(strings.Replace(args, "1", "1.5", 1)), nil), args)
 	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+// TestDecodeSaysWhatTypesTake checks the words for what fits the schema and
+// still cannot be decoded.
+func TestDecodeSaysWhatTypesTake(t *testing.T) {
+	t.Parallel()
+	type args struct {
+		Addr    *netip.Addr     `json:"addr"`
+		Prefix  *netip.Prefix   `json:"prefix"`
+		Port    *netip.AddrPort `json:"port"`
+		IP      *net.IP         `json:"ip"`
+		Float   *big.Float      `json:"float"`
+		Rat     *big.Rat        `json:"rat"`
+		Quoted  *int8           `json:"quoted,string"`
+		Shouted *chatty         `json:"chatty"`
+	}
+	d := decoderOf[args](t)
+	for arguments, want := range map[string]string{
+		`{"addr":"x"}`:               `addr: expected an IP address such as 192.0.2.1, got "x"`,
+		`{"prefix":"192.0.2.1"}`:     `prefix: expected a network such as 192.0.2.0/24, got "192.0.2.1"`,
+		`{"port":"192.0.2.1"}`:       `port: expected an address with a port such as 192.0.2.1:80, got "192.0.2.1"`,
+		`{"ip":"1.2.3"}`:             `ip: expected an IP address such as 192.0.2.1, got "1.2.3"`,
+		`{"float":"x"}`:              `float: expected a number in a string, such as "1.5", got "x"`,
+		`{"rat":"1/0"}`:              `rat: expected a number or fraction in a string, such as "3/4", got "1/0"`,
+		`{"quoted":"300"}`:           `quoted: expected integer from -128 to 127 in a string, got "300"`,
+		`{"chatty":"ParseLevel(\""}`: `chatty: not accepted, got "ParseLevel(\""`,
+		`{"chatty":"encoding/x: y"}`: `chatty: not accepted, got "encoding/x: y"`,
+		`{"chatty":"not a level"}`:   `chatty: not accepted (not a level), got "not a level"`,
+	} {
+		err := d.Decode([]byte(arguments), new(args))
+		require.Equal(t, want, requireArgumentError(t, err, arguments).Error())
+	}
+}
+
+// chatty takes nothing and answers with the text itself.
+type chatty struct{}
+
+func (*chatty) UnmarshalText(text []byte) error { return errors.New(string(text)) }
+
+// TestDecodeInLinearTime has arguments of a mebibyte that cost most for their
+// size.
+func TestDecodeInLinearTime(t *testing.T) {
+	t.Parallel()
+	enum := make([]string, 1000)
+	for i := range enum {
+		enum[i] = fmt.Sprintf("enum=%d.5", i)
+	}
+	wide := make([]reflect.StructField, 100)
+	for i := range wide {
+		wide[i] = reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: of[*uint64]()}
+	}
+	typ := reflect.StructOf([]reflect.StructField{
+		{Name: "Text", Type: of[*string]()},
+		{Name: "Pattern", Type: of[*string](), Tag: `jsonschema:"pattern=^(a+)+$"`},
+		{Name: "Quarter", Type: of[*float64](), Tag: `jsonschema:"multipleOf=0.25"`},
+		{Name: "Seven", Type: of[*int](), Tag: `jsonschema:"multipleOf=7"`},
+		{Name: "Enum", Type: of[[]float64](), Tag: reflect.StructTag(`json:",omitempty" jsonschema:"` + strings.Join(enum, ",") + `"`)},
+		{Name: "Wide", Type: reflect.SliceOf(reflect.StructOf(wide)), Tag: `json:",omitempty"`},
+		{Name: "Shapes", Type: of[[]Shape](), Tag: `json:",omitempty"`},
+	})
+	schema, err := strict.Schema(typ)
+	require.NoError(t, err)
+	d, err := strict.Compile(schema)
+	require.NoError(t, err)
+	const size = 1 << 20
+	list := func(s string) string { return strings.TrimSuffix(strings.Repeat(s, size/len(s)), ",") }
+	var members strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&members, `"k%d":1,`, i)
+	}
+	for _, c := range []struct{ name, args string }{
+		{"open", list(`{"Text":`)},
+		{"nested", strings.Repeat(`{"Text":`, size/9) + "1" + strings.Repeat("}", size/9)},
+		{"string", `{"Text":"` + list("x") + `"}`},
+		{"escapes", `{"Text":"` + list(`\u00e9`) + `"}`},
+		{"pattern", `{"Pattern":"` + list("a") + `!"}`},
+		{"members", `{` + strings.TrimSuffix(members.String(), ",") + `}`},
+		{"duplicates", `{` + list(`"Text":"",`) + `}`},
+		{"digits", `{"Seven":` + list("1") + `}`},
+		{"fraction", `{"Quarter":0.` + list("1") + `}`},
+		{"digits_and_fraction", `{"Quarter":` + list("1") + `.25}`},
+		{"exponent", `{"Quarter":1e` + list("9") + `}`},
+		{"enum", `{"Enum":[` + list("999.50,") + `]}`},
+		{"overflows", `{"Wide":[` + list(`{"F99":99999999999999999999},`) + `]}`},
+		{"union", `{"Shapes":[` + list(`{"kind":"x"},`) + `]}`},
+	} {
+		start := time.Now()
+		if err := d.Decode([]byte(c.args), reflect.New(typ).Interface()); err != nil {
+			requireArgumentError(t, err, c.name)
+		}
+		require.Less(t, time.Since(start), 5*time.Second, c.name) // it takes milliseconds
+	}
 }
 
 func BenchmarkDecode(b *testing.B) {

@@ -22,6 +22,7 @@ type locator struct {
 	trail    trail
 	problems []string
 	more     int
+	fields   map[reflect.Type]map[string]*field
 }
 
 // value reads one value that goes into a t.
@@ -46,16 +47,11 @@ func (l *locator) value(t reflect.Type, quoted bool) {
 }
 
 func (l *locator) object(t reflect.Type) {
-	fields, _ := fieldsOf(t)
+	fields := l.fieldsOf(t)
 	for l.scanner.more() {
 		raw, _ := l.key()
 		name := string(unescape(nil, raw))
-		var f *field
-		for i := range fields {
-			if fields[i].name == name {
-				f = &fields[i]
-			}
-		}
+		f := fields[name]
 		if f == nil {
 			l.skip()
 			continue
@@ -64,6 +60,23 @@ func (l *locator) object(t reflect.Type) {
 		l.value(f.Type, f.quoted)
 		l.trail = l.trail[:len(l.trail)-1]
 	}
+}
+
+// fieldsOf returns the fields of struct t by their names.
+func (l *locator) fieldsOf(t reflect.Type) map[string]*field {
+	if byName, ok := l.fields[t]; ok {
+		return byName
+	}
+	fields, _ := fieldsOf(t)
+	byName := make(map[string]*field, len(fields))
+	for i := range fields {
+		byName[fields[i].name] = &fields[i]
+	}
+	if l.fields == nil {
+		l.fields = map[reflect.Type]map[string]*field{}
+	}
+	l.fields[t] = byName
+	return byName
 }
 
 // leaf decodes one value on its own.
@@ -80,7 +93,22 @@ func (l *locator) leaf(t reflect.Type, raw []byte, quoted bool) {
 		l.more++
 		return
 	}
-	l.problems = append(l.problems, l.trail.String()+": "+conversionProblem(t, source, err)+", got "+describe(raw, &node{kinds: kindAt(raw[0])}))
+	problem := conversionProblem(t, source, err)
+	if quoted {
+		problem += " in a string"
+	}
+	l.problems = append(l.problems, l.trail.String()+": "+problem+", got "+describe(raw, &node{kinds: kindAt(raw[0])}))
+}
+
+// textForms says what types of the standard library take, whose own errors
+// are for programmers. They are named so as not to be linked in.
+var textForms = map[string]string{
+	"net.IP":             "an IP address such as 192.0.2.1",
+	"net/netip.Addr":     "an IP address such as 192.0.2.1",
+	"net/netip.AddrPort": "an address with a port such as 192.0.2.1:80",
+	"net/netip.Prefix":   "a network such as 192.0.2.0/24",
+	"math/big.Float":     "a number in a string, such as \"1.5\"",
+	"math/big.Rat":       "a number or fraction in a string, such as \"3/4\"",
 }
 
 // conversionProblem says what a t takes.
@@ -95,6 +123,8 @@ func conversionProblem(t reflect.Type, raw []byte, err error) string {
 		return "expected string in date-time form, such as " + formats["date-time"].example
 	case errors.As(err, &base64Err) && isBase64(t):
 		return "expected bytes in base64"
+	case textForms[t.PkgPath()+"."+t.Name()] != "":
+		return "expected " + textForms[t.PkgPath()+"."+t.Name()]
 	case decodesJSON(t) || decodesText(t):
 		return "not accepted" + inWords(t, err)
 	case isIntegerKind(k):
@@ -108,9 +138,9 @@ func conversionProblem(t reflect.Type, raw []byte, err error) string {
 	return "not accepted"
 }
 
-// goTalk matches what a model must not see: names of packages and types, and
-// the wording of encoding/json and of the runtime.
-var goTalk = regexp.MustCompile(`\b(json|panic|strconv|reflect|runtime|goroutine|nil pointer|unmarshal|Go value)\b|\b[a-z]\w*\.[A-Z]|\.go:|0x[0-9a-f]{6}|[*&][a-zA-Z]`)
+// goTalk matches what a model must not see: names of packages, types and
+// functions, and the wording of encoding/json and of the runtime.
+var goTalk = regexp.MustCompile(`\b(json|panic|strconv|reflect|runtime|goroutine|nil pointer|unmarshal|Go value)\b|\b[a-z]\w*\.[A-Z]|\b[A-Z]\w*\(|^[a-z][a-z0-9]*(/[a-z0-9]+)+: |\.go:|0x[0-9a-f]{6}|[*&][a-zA-Z]`)
 
 // inWords returns what a type's own method has to say, if that is fit for a
 // model.

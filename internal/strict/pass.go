@@ -82,7 +82,11 @@ func (n *node) lists(k kinds, literal string) bool {
 	if n.enum == nil {
 		return true
 	}
-	return containsEqual(n.enum, &value{kind: k, text: literal})
+	x := value{kind: k, text: literal}
+	if k == number {
+		return n.numbers[x.identity()]
+	}
+	return containsEqual(n.enum, &x)
 }
 
 func (p *pass) text(n *node) {

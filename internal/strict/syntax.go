@@ -151,7 +151,11 @@ func numberSyntax(data []byte, i int) (int, *flaw) {
 			return cutFlaw(data)
 		}
 		if data[i] < '0' || data[i] > '9' {
-			return &flaw{offset: i, reason: fmt.Sprintf("unexpected %s in a number", show(data, i))}
+			reason := fmt.Sprintf("unexpected %s in a number", show(data, i))
+			if data[i] == 'I' || data[i] == 'N' { // as in -Infinity
+				reason = noNaN
+			}
+			return &flaw{offset: i, reason: reason}
 		}
 		for i < len(data) && '0' <= data[i] && data[i] <= '9' {
 			i++
@@ -283,6 +287,8 @@ func invalidUTF8(data []byte) int {
 	return len(data)
 }
 
+const noNaN = "JSON has no NaN and no Infinity"
+
 // badValue says why no value begins at data[i]. The habits of JavaScript and
 // Python get their own words, since they are what models fall into.
 func badValue(data []byte, i int) string {
@@ -296,7 +302,7 @@ func badValue(data []byte, i int) string {
 	case rest[0] == ']' || rest[0] == '}':
 		return fmt.Sprintf("a value is missing before '%c' (JSON allows no trailing comma)", rest[0])
 	case strings.HasPrefix(rest, "NaN"), strings.HasPrefix(rest, "Infinity"):
-		return "JSON has no NaN and no Infinity"
+		return noNaN
 	case strings.HasPrefix(rest, "True"), strings.HasPrefix(rest, "False"), strings.HasPrefix(rest, "None"):
 		return "write true, false and null"
 	}
