@@ -108,7 +108,7 @@ func (c *checker) check() *Error {
 
 func (c *checker) checkRoot() *Error {
 	if c.root.kind != object {
-		return c.fail(RuleRoot, "None", "the root must be an object schema, not a %s", c.root.kind)
+		return c.fail(RuleRoot, "None", "the root must be an object schema, not %s", c.root.kind)
 	}
 	t := c.root.get("type")
 	switch {

@@ -308,6 +308,9 @@ func (a *adapter) node(v *value) (*value, error) {
 		return a.ref(v, ref.text)
 	}
 	inferType(v)
+	if a := v.get("additionalProperties"); v.str("type") == "object" && v.get("properties") == nil && v.get("patternProperties") == nil && a != nil && a.text == "false" {
+		v.set("properties", newObject()) // {} is all that fits
+	}
 	if v = splitNull(v); v.get("properties") != nil && v.str("type") == "object" {
 		if err := a.object(v); err != nil {
 			return nil, err
@@ -495,8 +498,13 @@ func inferType(v *value) {
 			}
 		}
 	}
-	if k != 0 && k&(k-1) == 0 {
+	base := k &^ null
+	switch {
+	case k == 0 || base&(base-1) != 0:
+	case base == 0 || base == k:
 		v.setFirst("type", newString(k.String()))
+	default:
+		v.setFirst("type", newArray(newString(base.String()), newString("null")))
 	}
 }
 

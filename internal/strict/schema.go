@@ -264,7 +264,7 @@ func (g *generator) known(t reflect.Type) (*value, error) {
 		return v, nil
 	case reflect.TypeFor[time.Duration]():
 		v := typed(integer)
-		v.setFirst("description", newString("A duration in nanoseconds."))
+		v.setFirst("description", newString(inNanoseconds))
 		return v, nil
 	case reflect.TypeFor[json.Number]():
 		return typed(number), nil
@@ -427,6 +427,9 @@ func (g *generator) field(f *field) (*value, error) {
 	return v, nil
 }
 
+// inNanoseconds describes a time.Duration.
+const inNanoseconds = "A duration in nanoseconds."
+
 // quoted returns the schema of a number or boolean with the string option.
 func (g *generator) quoted(t reflect.Type) (*value, error) {
 	v := typed(text)
@@ -441,6 +444,9 @@ func (g *generator) quoted(t reflect.Type) (*value, error) {
 		v.set("pattern", newString(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`))
 	default:
 		v.set("pattern", newString(`^-?(0|[1-9][0-9]*)$`))
+	}
+	if t == reflect.TypeFor[time.Duration]() {
+		v.setFirst("description", newString(inNanoseconds))
 	}
 	return v, nil
 }

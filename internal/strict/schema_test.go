@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	judge "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -213,5 +214,16 @@ func TestMarshalledValuesFit(t *testing.T) {
 			require.NoError(t, d.Decode(data, into.Interface()), "%s", data)
 			require.Equal(t, v, into.Elem().Interface())
 		})
+	}
+}
+
+// TestSchemaNamesNanoseconds makes sure that no form of a time.Duration loses
+// its unit.
+func TestSchemaNamesNanoseconds(t *testing.T) {
+	t.Parallel()
+	for _, tag := range []string{"", `json:",string"`, `json:",omitempty"`, `jsonschema:"description=How long."`, `json:",string" jsonschema:"description=How long.,nullable"`} {
+		schema, err := strict.Schema(tagged(tag, of[time.Duration]()))
+		require.NoError(t, err)
+		require.Contains(t, string(schema), "nanoseconds", tag)
 	}
 }
