@@ -250,6 +250,10 @@ func (c *client) describe(ctx context.Context, r *request, err error) *Error {
 	for _, text := range []*string{&e.Code, &e.Message, &e.Hint, &e.RequestID} {
 		*text = c.redact(*text, r.hide)
 	}
+	const most = 500 // of an answer that is not the API's
+	if e.Code == codeRequest && len(e.Message) > most {
+		e.Message = strings.ToValidUTF8(e.Message[:most], "")
+	}
 	if e.Details != nil {
 		e.Details = json.RawMessage(c.redact(string(e.Details), r.hide))
 	}
@@ -419,9 +423,8 @@ func (x *exchange) refusal() *Error {
 	if json.Unmarshal(body, &w) == nil && w.Error.Code != "" {
 		e = w.Error.toError(resp.StatusCode)
 	} else {
-		const most = 500
-		text := strings.ToValidUTF8(string(body[:min(len(body), most)]), "")
-		e = &Error{Code: codeRequest, Status: resp.StatusCode, Message: strings.TrimSpace(text), Err: err, retryAfter: -1}
+		// It is shortened when the key is out of it: half a key is one too many.
+		e = &Error{Code: codeRequest, Status: resp.StatusCode, Message: strings.TrimSpace(string(body)), Err: err, retryAfter: -1}
 	}
 	e.RequestID = cmp.Or(e.RequestID, resp.Header.Get("x-request-id"))
 	if e.retryAfter < 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -281,6 +282,29 @@ type telltale struct{}
 
 func (telltale) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: fmt.Errorf("cannot send %v", req.Header)}
+}
+
+// An answer that is not the API's is cut short, but not within a key that it
+// has in it.
+func TestKeyAtTheCut(t *testing.T) {
+	for before := 480; before <= 500; before++ {
+		r := &runtimecloud.Runner{Key: secretKey, Transport: echo(strings.Repeat("x", before) + secretKey + strings.Repeat("y", 100))}
+		err := r.Probe(t.Context())
+		e, ok := errors.AsType[*runtimecloud.Error](err)
+		if !ok || e.Code != "request_failed" || len(e.Message) != 500 {
+			t.Fatalf("Probe() = %v", err)
+		}
+		if rest := strings.Trim(e.Message, "x"); !strings.HasPrefix("[redacted]yyyyyyyyyyyy", rest) {
+			t.Errorf("after %d bytes the message ends in %q", before, rest)
+		}
+	}
+}
+
+// echo answers with a page of that text.
+type echo string
+
+func (e echo) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 403, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(e)))}, nil
 }
 
 // The caller goes while a step is under way: it comes back at once with the
