@@ -39,7 +39,7 @@ func (s *schedule) next(e *Error) (time.Duration, bool) {
 	if s.roomUntil.After(now) && e.wantsRoom() {
 		pause := jitter(backoff(500*time.Millisecond, s.full, 8*time.Second), 0.25)
 		if e.retryBody {
-			pause = e.retryAfter
+			pause = max(e.retryAfter, patience(s.full))
 		}
 		pause = min(pause, s.roomUntil.Sub(now))
 		s.full++
@@ -55,7 +55,7 @@ func (s *schedule) next(e *Error) (time.Duration, bool) {
 		if e.retryAfter >= 0 {
 			pause = e.retryAfter
 		}
-		pause = jitter(min(pause<<min(s.busy, 3), maxPause), 0.1)
+		pause = jitter(min(max(pause<<min(s.busy, 3), patience(s.busy)), maxPause), 0.1)
 		s.busy++
 	case s.tries < maxRetries && (e.Retryable() || e.redirected() || s.always && e.Status >= 500):
 		if e.retryAfter >= 0 {
@@ -72,6 +72,11 @@ func (s *schedule) next(e *Error) (time.Duration, bool) {
 	}
 	return pause, true
 }
+
+// patience is the shortest pause after n others of which there may be any number:
+// one who is told not to wait would else ask as fast as the limit of requests
+// allows, for minutes.
+func patience(n int) time.Duration { return backoff(10*time.Millisecond, n, 250*time.Millisecond) }
 
 // redirected reports whether the answer was a redirect. The API sends none, so
 // it comes from something between and is as good as no answer.

@@ -78,6 +78,34 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
+// A service that says that there is nothing to wait for is not asked without a
+// pause for minutes.
+func TestScheduleZero(t *testing.T) {
+	for _, e := range []*Error{
+		{Status: 429, Code: "rate_limited", retryBody: true},
+		{Status: 503, Code: "busy"},
+		{Status: 409, Code: "no_capacity", retryBody: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := schedule{deadline: time.Now().Add(time.Minute)}
+			if e.wantsRoom() {
+				s.roomUntil = s.deadline
+			}
+			attempts := 1
+			for pause, again := s.next(e); again; pause, again = s.next(e) {
+				if attempts == 1 && pause > 20*time.Millisecond {
+					t.Errorf("%s: the first pause is %v", e.Code, pause)
+				}
+				attempts++
+				time.Sleep(pause)
+			}
+			if attempts > 60*5 {
+				t.Errorf("%s: %d attempts in a minute", e.Code, attempts)
+			}
+		})
+	}
+}
+
 // The time that a call waits for room is not taken from its own.
 func TestRoomExtendsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
