@@ -87,7 +87,7 @@ func assemble(goarch string) ([]instruction, error) {
 			if !known {
 				return nil, fmt.Errorf("seccomp: no number for %q", name)
 			}
-			if number[arch.column] == 0 {
+			if number[arch.column] == none {
 				continue
 			}
 			body := verdict(rule)

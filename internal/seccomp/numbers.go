@@ -1,10 +1,12 @@
 package seccomp
 
+// none says that there is no such call.
+const none = 1<<32 - 1
+
 // numbers are those of the system calls in the policy, on x86-64 and on 64-bit
-// ARM. Zero says that there is no such call: number 0 is read on the one and
-// io_setup on the other, which the policy does not name.
+// ARM.
 var numbers = map[string][2]uint32{
-	"_sysctl":           {156, 0},
+	"_sysctl":           {156, none},
 	"acct":              {163, 89},
 	"add_key":           {248, 217},
 	"adjtimex":          {159, 171},
@@ -14,7 +16,7 @@ var numbers = map[string][2]uint32{
 	"clock_settime":     {227, 112},
 	"clone":             {56, 220},
 	"clone3":            {435, 435},
-	"create_module":     {174, 0},
+	"create_module":     {174, none},
 	"delete_module":     {176, 106},
 	"fanotify_init":     {300, 262},
 	"fanotify_mark":     {301, 263},
@@ -23,14 +25,17 @@ var numbers = map[string][2]uint32{
 	"fsmount":           {432, 432},
 	"fsopen":            {430, 430},
 	"fspick":            {433, 433},
-	"get_kernel_syms":   {177, 0},
+	"get_kernel_syms":   {177, none},
 	"init_module":       {175, 105},
 	"io_uring_enter":    {426, 426},
 	"io_uring_register": {427, 427},
 	"io_uring_setup":    {425, 425},
+	"io_setup":          {206, 0},
+	"memfd_create":      {319, 279},
+	"mmap":              {9, 222},
 	"ioctl":             {16, 29},
-	"ioperm":            {173, 0},
-	"iopl":              {172, 0},
+	"ioperm":            {173, none},
+	"iopl":              {172, none},
 	"kcmp":              {312, 272},
 	"kexec_file_load":   {320, 294},
 	"kexec_load":        {246, 104},
@@ -39,7 +44,7 @@ var numbers = map[string][2]uint32{
 	"lookup_dcookie":    {212, 18},
 	"memfd_secret":      {447, 447},
 	"migrate_pages":     {256, 238},
-	"modify_ldt":        {154, 0},
+	"modify_ldt":        {154, none},
 	"mount":             {165, 40},
 	"mount_setattr":     {442, 442},
 	"move_mount":        {429, 429},
@@ -58,7 +63,7 @@ var numbers = map[string][2]uint32{
 	"process_vm_readv":  {310, 270},
 	"process_vm_writev": {311, 271},
 	"ptrace":            {101, 117},
-	"query_module":      {178, 0},
+	"query_module":      {178, none},
 	"quotactl":          {179, 60},
 	"quotactl_fd":       {443, 443},
 	"reboot":            {169, 142},
@@ -75,7 +80,7 @@ var numbers = map[string][2]uint32{
 	"syslog":            {103, 116},
 	"umount2":           {166, 39},
 	"unshare":           {272, 97},
-	"uselib":            {134, 0},
+	"uselib":            {134, none},
 	"userfaultfd":       {323, 282},
 	"vhangup":           {153, 58},
 }

@@ -40,9 +40,10 @@ const (
 
 // The errors, by Linux's numbers whatever the host is.
 const (
-	eperm        = 1
-	enosys       = 38
-	eafnosupport = 97
+	eperm           = 1
+	enosys          = 38
+	eafnosupport    = 97
+	eprotonosupport = 93
 )
 
 // Policy is what a sandboxed program may not do.
@@ -86,6 +87,12 @@ var Policy = []Rule{
 		"personality", "modify_ldt", "uselib", "vhangup", "memfd_secret",
 	}, Errno: eperm},
 
+	// What there is of these is counted for the whole machine and not for a
+	// cgroup: one program could leave none to the others.
+	{Names: []string{"io_setup"}, Errno: enosys},
+	flag("mmap", 3, 0x40000),   // MAP_HUGETLB
+	flag("memfd_create", 1, 4), // MFD_HUGETLB
+
 	// The machine itself.
 	{Names: []string{
 		"init_module", "finit_module", "delete_module", "create_module", "query_module", "get_kernel_syms",
@@ -99,6 +106,11 @@ var Policy = []Rule{
 	family(Equal, 0), family(Equal, 3), family(Equal, 4), family(Equal, 5), family(Equal, 6),
 	family(Equal, 7), family(Equal, 8), family(Equal, 9), family(AtLeast, 11),
 
+	// Of their protocols only those that programs use: others are young or old
+	// parts of the kernel that it loads on demand, such as DCCP (33), L2TP (115)
+	// and SCTP (132). ICMPv6 is 58.
+	protocol(Equal, 33), protocol(AtLeast, 59),
+
 	// Typing into the terminal that the host program runs on.
 	ioctl(0x5412), // TIOCSTI
 	ioctl(0x541C), // TIOCLINUX
@@ -111,6 +123,10 @@ func flag(name string, index uint, bit uint64) Rule {
 
 func family(op Op, n uint64) Rule {
 	return Rule{Names: []string{"socket", "socketpair"}, Errno: eafnosupport, Args: []Arg{{Index: 0, Op: op, Value: n}}}
+}
+
+func protocol(op Op, n uint64) Rule {
+	return Rule{Names: []string{"socket", "socketpair"}, Errno: eprotonosupport, Args: []Arg{{Index: 2, Op: op, Value: n}}}
 }
 
 // ioctl compares the half of the argument that the kernel looks at.
