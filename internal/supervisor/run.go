@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 	// start the program.
 	startGrace = 10 * time.Second
 	// drainGrace is how long after a program's end its last output may take.
-	drainGrace = time.Second
+	drainGrace = 2 * time.Second
 	// killGrace is how long after a kill the sandbox's streams may take to end
 	// before the call returns without.
 	killGrace = time.Second
@@ -180,6 +181,11 @@ func (r *run) receive() {
 			r.err = err
 			return
 		}
+		if !r.inOrder(kind) {
+			r.because(byLoss)
+			r.err = fmt.Errorf("supervisor: a frame of kind %q out of order", kind)
+			return
+		}
 		switch kind {
 		case kindStarted:
 			r.begin = time.Now()
@@ -190,9 +196,9 @@ func (r *run) receive() {
 			v := values(payload)
 			status, ok := number(v, "status")
 			us, _ := number(v, "us")
-			if !ok {
+			if !ok || us < 0 || us > math.MaxInt64/int64(time.Microsecond) {
 				r.because(byLoss)
-				r.err = fmt.Errorf("supervisor: no wait status in %q", payload)
+				r.err = fmt.Errorf("supervisor: no wait status and time in %q", payload)
 				return
 			}
 			r.status, r.took = status, time.Duration(us)*time.Microsecond
@@ -214,6 +220,22 @@ func (r *run) receive() {
 			return
 		}
 	}
+}
+
+// inOrder reports whether a frame may come now: a supervisor that is not itself
+// any more must not be able to do harm to the host.
+func (r *run) inOrder(kind byte) bool {
+	switch kind {
+	case kindStarted:
+		return !isClosed(r.started)
+	case kindExit:
+		return isClosed(r.started) && !isClosed(r.exited)
+	case kindStdout, kindStderr:
+		return isClosed(r.started)
+	case kindDone:
+		return isClosed(r.exited)
+	}
+	return true
 }
 
 func (r *run) print(kind byte, p []byte) {

@@ -139,6 +139,18 @@ def supervise():
             _signal.set_wakeup_fd(-1)
             _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+            # What the host program ignores, as one started by nohup does, is
+            # no matter of the program's.
+            for number in range(1, _signal.NSIG):
+                if number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+                    continue
+                try:
+                    if _signal.getsignal(number) == _signal.SIG_IGN:
+                        _signal.signal(number, _signal.SIG_DFL)
+                except (OSError, ValueError):
+                    pass
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
+            os.umask(0o022)
             os.dup2(in_r, 0)
             os.dup2(out_w, 1)
             os.dup2(err_w, 2)
@@ -192,7 +204,8 @@ def supervise():
                 if status is None:
                     leave()
                 break
-            wait = wait * 1000 + 1
+            # poll takes no more than a few weeks.
+            wait = min(wait, 3600) * 1000 + 1
         for fd, event in poll.poll(wait):
             if fd == 0:
                 if not event & select.POLLIN:
@@ -256,6 +269,18 @@ def supervise():
                     pass
                 deadline = time.monotonic() + 0.5
 
+    # Should this process have had no turn since the end, the pipes still hold
+    # output. They hold no more than a mebibyte each, whoever still writes.
+    for fd in streams:
+        os.set_blocking(fd, False)
+        for i in range(16):
+            try:
+                data = os.read(fd, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            send(streams[fd], data)
     after = ooms()
     if before is None or after is None:
         send(b"D")

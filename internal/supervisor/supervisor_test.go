@@ -286,6 +286,36 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// What no supervisor sends does no harm, whoever sends it.
+func TestOutOfOrder(t *testing.T) {
+	for name, frames := range map[string]string{
+		"two starts":          "S S",
+		"two ends":            "S X X",
+		"an end at once":      "X",
+		"done at once":        "S D",
+		"output before":       "O",
+		"a time of ages":      "S Xstatus=0\nus=9223372036854775807\n",
+		"a time before":       "S Xstatus=0\nus=-1\n",
+		"an end without time": "S Xus=1\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				res, _, _ := play(t, t.Context(), newPuppet(), func(p *puppet) {
+					for f := range strings.SplitSeq(frames, " ") {
+						if f == "X" {
+							f = "Xstatus=0\nus=5\n"
+						}
+						p.send(f[0], f[1:])
+					}
+				})
+				if two := name == "two ends"; (res.End == fnloop.EndExit) != two || !two && res.End != fnloop.EndLost || res.Duration < 0 {
+					t.Errorf("Run() = %+v", res)
+				}
+			})
+		})
+	}
+}
+
 func TestOutputIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		res, _, err := play(t, t.Context(), newPuppet(), func(p *puppet) {

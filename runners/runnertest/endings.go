@@ -1,6 +1,7 @@
 package runnertest
 
 import (
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -133,6 +134,10 @@ var endings = []testCase{
 			}
 			wg.Wait()
 		},
+	},
+	{
+		name: "ending/no-limit-to-speak-of", why: "a limit of weeks is a limit as any other",
+		source: "print('x')", limits: fnloop.Limits{Time: math.MaxInt64}, within: slack, check: ok("x\n"),
 	},
 	{
 		name: "ending/just-too-late", why: "a program at its limit is killed there, not at some round number after it",
