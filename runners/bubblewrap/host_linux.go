@@ -33,11 +33,12 @@ type host struct {
 	bwrap         string
 	disableUserns bool // bwrap can
 	python        string
-	compiled      []byte   // the supervisor, for that interpreter
-	binds         []string // directories of the interpreter outside /usr
-	local         bool     // the interpreter is in /usr/local
-	setUser       bool     // become nobody before bwrap starts
-	cgroups       *cgroups // nil where none can be made
+	compiled      []byte        // the supervisor, for that interpreter
+	binds         []string      // directories of the interpreter outside /usr
+	local         bool          // the interpreter is in /usr/local
+	setUser       bool          // become nobody before bwrap starts
+	cgroups       *cgroups      // nil where none can be made
+	starting      chan struct{} // holds one for each sandbox that is being made
 	protection    Protection
 	logger        *slog.Logger
 
@@ -61,12 +62,15 @@ const (
 func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*bootTime)
 	defer cancel()
-	h := &host{logger: r.Logger}
+	h := &host{logger: r.Logger, starting: make(chan struct{}, 4*runtime.GOMAXPROCS(0))}
 	defer func() {
 		if err != nil {
 			h.close()
 		}
 	}()
+	if err := r.valid(); err != nil {
+		return nil, err
+	}
 	if err := h.findBwrap(ctx, r.Path); err != nil {
 		return nil, err
 	}

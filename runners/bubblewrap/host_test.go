@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -485,6 +487,32 @@ func TestCancelDuringStart(t *testing.T) {
 	}
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("Run() took %v", took)
+	}
+}
+
+// What the host program ignores and hides is nothing to programs.
+func TestInheritedState(t *testing.T) {
+	r := open(t, new(bubblewrap.Runner))
+	signal.Ignore(syscall.SIGQUIT, syscall.SIGUSR1)
+	defer signal.Reset(syscall.SIGQUIT, syscall.SIGUSR1)
+	defer syscall.Umask(syscall.Umask(0o077))
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "import os, signal\nprint(oct(os.umask(0)), [s.name for s in signal.valid_signals() if signal.getsignal(s) == signal.SIG_IGN])\nos.kill(os.getpid(), signal.SIGQUIT)"})
+	if err != nil || res.Signal != "SIGQUIT" || res.Stdout != "0o22 ['SIGPIPE', 'SIGXFSZ']\n" {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+}
+
+func TestImpossibleLimits(t *testing.T) {
+	for _, r := range []*bubblewrap.Runner{{PIDs: -1}, {PIDs: math.MaxInt}, {Tmp: -1}, {CPUs: -1}, {CPUs: math.Inf(1)}, {CPUs: math.NaN()}, {Warm: -1}} {
+		if err := open(t, r).Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "limits that can be") {
+			t.Errorf("Probe() error = %v", err)
+		}
+	}
+	for _, r := range []*bubblewrap.Runner{{Time: -1}, {Memory: -1}} {
+		_, err := open(t, r).Run(t.Context(), fnloop.Program{Source: "pass"})
+		if _, ok := errors.AsType[*fnloop.ProgramError](err); !ok {
+			t.Errorf("Run() error = %v", err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@
 package bubblewrap
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -145,6 +146,25 @@ func (r *Runner) limits(l fnloop.Limits) fnloop.Limits {
 	}
 	return l
 }
+
+// valid reports whether the fields make sense: below zero is a mistake and not
+// no limit.
+func (r *Runner) valid() error {
+	if r.PIDs < 0 || r.PIDs > maxPIDs || r.Tmp < 0 || r.Warm < 0 || !(r.CPUs >= 0 && r.CPUs <= maxCPUs) {
+		return &Error{
+			Missing: "limits that can be",
+			Err:     fmt.Errorf("PIDs is %d, CPUs %v, Tmp %d, Warm %d", r.PIDs, r.CPUs, r.Tmp, r.Warm),
+			Advice:  fmt.Sprintf("none may be negative, PIDs at most %d, CPUs at most %d", maxPIDs, maxCPUs),
+		}
+	}
+	return nil
+}
+
+// More than the kernel has numbers for.
+const (
+	maxPIDs = 4<<20 - 1
+	maxCPUs = 8192
+)
 
 func (r *Runner) pids() int {
 	if r.PIDs > 0 {

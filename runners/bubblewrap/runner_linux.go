@@ -43,6 +43,9 @@ func (r *Runner) check(p fnloop.Program, limits fnloop.Limits) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
+	if limits.Time < 0 {
+		return &fnloop.ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative", limits.Time)}
+	}
 	if limits.Memory < MinMemory {
 		return &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
 	}

@@ -44,6 +44,14 @@ type sandbox struct {
 
 // start makes a sandbox and waits until it is ready.
 func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
+	// A thousand that are begun at once are all late, and none would be ready
+	// within its time.
+	select {
+	case h.starting <- struct{}{}:
+		defer func() { <-h.starting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	s = &sandbox{spec: sp, init: -1, logger: h.logger, exited: make(chan struct{}), quiet: make(chan struct{})}
 	if h.cgroups != nil {
 		if s.cgroup, err = h.cgroups.make(sp); err != nil {
@@ -252,7 +260,9 @@ func (s *sandbox) Killed() bool { return true }
 // alone is not enough: a process that it just made is not bound to it yet, and
 // would wait for it for ever.
 func (s *sandbox) killUnknown() {
-	s.cmd.Process.Signal(syscall.SIGSTOP)
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return // it was waited for, and its number may be another's
+	}
 	pid := s.cmd.Process.Pid
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	s.cmd.Process.Kill()

@@ -1,6 +1,8 @@
 package bubblewrap
 
 import (
+	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -41,5 +43,16 @@ func TestOwner(t *testing.T) {
 	lost.namespace = unknown
 	if lost.gone(lost, now) {
 		t.Error("a process without a /proc of its own took another for gone")
+	}
+}
+
+// However many calls come at once, a few sandboxes only are made at once.
+func TestStartWaits(t *testing.T) {
+	h := &host{starting: make(chan struct{}, 1)}
+	h.starting <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if s, err := h.start(ctx, spec{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("start() = %v, %v", s, err)
 	}
 }
