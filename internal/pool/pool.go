@@ -312,7 +312,7 @@ func (p *Pool[K, M]) keepLocked(key K, m M) {
 			return
 		}
 	}
-	if p.closed || p.Size == 0 {
+	if p.closed || p.Size <= 0 {
 		p.remove(m)
 		return
 	}

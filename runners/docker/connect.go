@@ -37,6 +37,11 @@ type endpoint struct {
 // connect finds the engine and what it can do, and removes what dead programs
 // left in it.
 func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
+	// To the engine a number below zero is often no limit at all.
+	if r.PIDs < 0 || r.Tmp < 0 || r.Warm < 0 || !(r.CPUs >= 0) || r.Startup < 0 || r.Pull < 0 {
+		return nil, &Error{Err: fmt.Errorf("%w: PIDs is %d, CPUs %v, Tmp %d, Warm %d, Startup %v, Pull %v",
+			ErrLimits, r.PIDs, r.CPUs, r.Tmp, r.Warm, r.Startup, r.Pull), Advice: "none may be negative"}
+	}
 	cli, host, err := r.dial(ctx)
 	if err != nil {
 		return nil, err

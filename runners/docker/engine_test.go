@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -583,6 +584,28 @@ func TestPull(t *testing.T) {
 	if len(seen) != 2 || seen[1] != (docker.Progress{Image: docker.DefaultImage, Layer: "abc", Status: "Downloading", Current: 10, Total: 100}) {
 		t.Errorf("Progress was told %+v", seen)
 	}
+}
+
+// What is below zero is refused before the engine hears of it.
+func TestNegativeLimits(t *testing.T) {
+	for _, r := range []*docker.Runner{{PIDs: -1}, {PIDs: -2}, {Tmp: -1}, {CPUs: -1}, {CPUs: math.NaN()}, {Warm: -1}, {Startup: -1}} {
+		r.Host = "unix:///nonexistent.sock"
+		if err := r.Probe(t.Context()); !errors.Is(err, docker.ErrLimits) {
+			t.Errorf("Probe() error = %v", err)
+		}
+		r.Close()
+	}
+	for _, r := range []*docker.Runner{{Time: -1}, {Memory: -1}} {
+		if _, err := r.Run(t.Context(), fnloop.Program{Source: "pass"}); !isProgramError(err) {
+			t.Errorf("Run() error = %v", err)
+		}
+		r.Close()
+	}
+}
+
+func isProgramError(err error) bool {
+	_, ok := errors.AsType[*fnloop.ProgramError](err)
+	return ok
 }
 
 // An engine that cannot enforce a limit is not used behind the caller's back.

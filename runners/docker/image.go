@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -26,7 +27,13 @@ func (r *Runner) findImage(ctx context.Context, e *engine) (string, error) {
 // It is for the start of a service: no call of [Runner.Run] ever pulls. Calls
 // beside each other pull once.
 func (r *Runner) Prepare(ctx context.Context) error {
-	r.pull.Lock()
+	for !r.pull.TryLock() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	defer r.pull.Unlock()
 	err := r.Probe(ctx)
 	if !errors.Is(err, ErrNoImage) {

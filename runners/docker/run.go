@@ -20,6 +20,9 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if err := p.Check(); err != nil {
 		return fnloop.Result{}, err
 	}
+	if limits.Time < 0 {
+		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative", limits.Time)}
+	}
 	if limits.Memory < MinMemory {
 		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.memory",
 			Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
