@@ -350,7 +350,7 @@ func diagnose(stderr []byte, err error) error {
 	if said == "" {
 		return fmt.Errorf("bubblewrap: the sandbox ended before it was ready: %w", err)
 	}
-	e := &Error{Missing: "sandbox", Err: errors.New(said)}
+	e := &Error{Missing: "sandbox", Err: fmt.Errorf("%s: %w", said, err)}
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(said, p) })
 	}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
 func TestOwner(t *testing.T) {
@@ -43,6 +46,14 @@ func TestOwner(t *testing.T) {
 	lost.namespace = unknown
 	if lost.gone(lost, now) {
 		t.Error("a process without a /proc of its own took another for gone")
+	}
+}
+
+// What an interpreter says at its start must not hide that no program began.
+func TestDiagnoseKeepsTheCause(t *testing.T) {
+	err := diagnose([]byte("a warning\n"), supervisor.ErrNotStarted)
+	if !errors.Is(err, supervisor.ErrNotStarted) || !strings.Contains(err.Error(), "a warning") {
+		t.Errorf("diagnose() = %v", err)
 	}
 }
 
