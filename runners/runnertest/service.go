@@ -8,9 +8,15 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-// each calls f n times, at most atOnce side by side.
+// each calls f n times, at most atOnce side by side, or as often as there is
+// time for where that is less, but no fewer than fewest times.
 func each(t *testing.T, n, atOnce int, f func()) {
 	t.Helper()
+	const (
+		fewest = 40
+		enough = 5 * time.Second
+	)
+	begin := time.Now()
 	work := make(chan struct{})
 	var wg sync.WaitGroup
 	for range atOnce {
@@ -20,8 +26,8 @@ func each(t *testing.T, n, atOnce int, f func()) {
 			}
 		})
 	}
-	for range n {
-		if t.Failed() {
+	for i := range n {
+		if t.Failed() || i >= fewest && time.Since(begin) > enough {
 			break
 		}
 		work <- struct{}{}
