@@ -107,7 +107,7 @@ func parseOrigin(s string) (string, error) {
 	switch {
 	case err != nil: // its text may hold a password
 		return bad("is no URL; want one such as " + DefaultURL)
-	case u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Host == "" || u.Opaque != "":
+	case u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Hostname() == "" || u.Opaque != "":
 		return bad("must be a scheme and a host and nothing else, such as " + DefaultURL)
 	case u.Scheme == "https":
 	case u.Scheme != "http":

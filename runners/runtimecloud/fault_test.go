@@ -204,6 +204,7 @@ func TestConfigErrors(t *testing.T) {
 		{"a query", &runtimecloud.Runner{Key: secretKey, URL: "https://api.withruntime.com?x"}, "URL"},
 		{"another scheme", &runtimecloud.Runner{Key: secretKey, URL: "ftp://api.withruntime.com"}, "URL"},
 		{"no URL", &runtimecloud.Runner{Key: secretKey, URL: "https://user:" + secretKey + "@[::1"}, "URL"},
+		{"no host", &runtimecloud.Runner{Key: secretKey, URL: "https://:443"}, "URL"},
 		{"no scheme", &runtimecloud.Runner{Key: secretKey, URL: "api.withruntime.com"}, "URL"},
 		{"image and snapshot", &runtimecloud.Runner{Key: secretKey, Image: "a", Snapshot: "b"}, "Snapshot"},
 		{"short life", &runtimecloud.Runner{Key: secretKey, TimeLimit: time.Second}, "TimeLimit"},

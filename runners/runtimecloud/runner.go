@@ -308,8 +308,12 @@ func (r *Runner) Close() error {
 // Sweep deletes the sandboxes with the Runner's label "app" that are older than
 // age, as a program that crashed leaves them, and gives their IDs. Those of
 // programs that this Runner runs are spared, but not those of other processes:
-// age must be more than the longest run takes there. Zero means an hour.
+// age must be more than the longest run takes there. Zero means an hour; a
+// negative age is a [*ConfigError].
 func (r *Runner) Sweep(ctx context.Context, age time.Duration) (deleted []string, err error) {
+	if age < 0 {
+		return nil, &ConfigError{Field: "age", Reason: fmt.Sprintf("%v is negative", age)}
+	}
 	c, err := r.start()
 	if err != nil {
 		return nil, err
@@ -317,7 +321,7 @@ func (r *Runner) Sweep(ctx context.Context, age time.Duration) (deleted []string
 	before := time.Now().Add(-cmp.Or(age, time.Hour))
 	var old []string
 	err = c.list(ctx, "app", r.app(), func(sb *sandbox) {
-		if sb.CreatedAt.Before(before) && !r.isLive(sb.ID) {
+		if !sb.CreatedAt.IsZero() && sb.CreatedAt.Before(before) && !r.isLive(sb.ID) {
 			old = append(old, sb.ID)
 		}
 	})

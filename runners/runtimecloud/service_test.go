@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -89,6 +90,31 @@ func TestSweep(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A sweep spares what is not known to be old.
+func TestSweepSpares(t *testing.T) {
+	requests := 0
+	r := &runtimecloud.Runner{Key: secretKey, Transport: transport(func(req *http.Request) string {
+		requests++
+		if req.Method != http.MethodGet {
+			t.Errorf("%s %s", req.Method, req.URL.Path)
+		}
+		return `{"data":[{"id":"a","labels":{"app":"fnloop"}},{"id":"b","labels":{"app":"fnloop"},"createdAt":null}]}`
+	})}
+	if deleted, err := r.Sweep(t.Context(), time.Hour); len(deleted) > 0 || err != nil || requests != 1 {
+		t.Errorf("Sweep() = %q, %v", deleted, err)
+	}
+	if _, err := r.Sweep(t.Context(), -time.Second); !errors.As(err, new(*runtimecloud.ConfigError)) || requests != 1 {
+		t.Errorf("Sweep() = %v for a negative age", err)
+	}
+}
+
+// transport answers every request with JSON.
+type transport func(*http.Request) string
+
+func (f transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(f(req)))}, nil
 }
 
 func TestSetup(t *testing.T) {
