@@ -2,6 +2,7 @@ package strict
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -394,7 +395,7 @@ func (c *checker) anyOf(v *value) *Error {
 // firstKeys checks that no two object branches of an anyOf begin with the same
 // property, unless it tells them apart by its value.
 func (c *checker) firstKeys(branches []*value) *Error {
-	seen := map[string][]*value{}
+	seen := map[string]map[string]bool{} // the values of a first property, empty for any
 	for _, b := range branches {
 		b = c.follow(b)
 		if b == nil || b.kind != object || b.str("type") != "object" {
@@ -405,12 +406,23 @@ func (c *checker) firstKeys(branches []*value) *Error {
 			continue
 		}
 		first := props.members[0]
-		for _, other := range seen[first.name] {
-			if !disjoint(other, first.value) {
-				return c.fail(RuleCaution, "first key", "two object branches of anyOf begin with the property %q; begin each with a constant that tells them apart", clip(first.name))
-			}
+		values := map[string]bool{}
+		for _, x := range listed(first.value) {
+			values[x.identity()] = true
 		}
-		seen[first.name] = append(seen[first.name], first.value)
+		before, met := seen[first.name]
+		clash := met && (len(before) == 0 || len(values) == 0)
+		for x := range values {
+			clash = clash || before[x]
+		}
+		if clash {
+			return c.fail(RuleCaution, "first key", "two object branches of anyOf begin with the property %q; begin each with a constant that tells them apart", clip(first.name))
+		}
+		if met {
+			maps.Copy(before, values)
+		} else {
+			seen[first.name] = values
+		}
 	}
 	return nil
 }

@@ -114,8 +114,12 @@ func leaves(list []*node, n *node, seen map[*node]bool) []*node {
 }
 
 func (c *compiler) node(v *value) *node {
-	v = c.checker.follow(v)
 	if n := c.nodes[v]; n != nil {
+		return n
+	}
+	if v.get("$ref") != nil { // which does not lead back to itself alone
+		n := c.node(c.checker.resolve(v))
+		c.nodes[v] = n
 		return n
 	}
 	n := &node{maxItems: -1}

@@ -486,6 +486,7 @@ func oddTypes() []oddType {
 		f(``, of[time.Weekday](), `{"type":"integer"}`),
 		f(``, of[time.Duration](), `{"type":"integer"}`),
 		f(``, of[time.Time](), `{"type":"string","format":"date-time"}`),
+		f(``, of[oddInstant](), `{"type":"string","format":"date-time"}`),
 		f(``, of[*time.Time](), `{"anyOf":[{"type":"string","format":"date-time"},{"type":"null"}]}`),
 		f(`json:",omitzero"`, of[time.Time](), `{"anyOf":[{"type":"string","format":"date-time"},{"type":"null"}]}`),
 		f(``, of[oddStamp](), `!A|oddStamp`),

@@ -116,26 +116,67 @@ func children(v *value) func(yield func(*value) bool) {
 
 // finite checks that the root and every definition has a value that ends. A
 // cycle of required properties has none; a nullable property or an array that
-// may be empty breaks it.
+// may be empty breaks it. It works from the leaves up and looks at every node
+// and every reference once.
 func (c *checker) finite() *Error {
-	done := map[*value]bool{}
-	for progress := true; progress; {
-		progress = false
-		for _, v := range c.targets() {
-			if !done[v.value] && c.ends(v.value, done) {
-				done[v.value] = true
-				progress = true
+	var (
+		need  = map[*value]int{}      // how many more of its parts must be known to end
+		above = map[*value][]*value{} // what a node is a part of
+		ready []*value                // nodes that end
+		visit func(v *value)
+	)
+	visit = func(v *value) {
+		n := 0
+		if v.get("$ref") != nil {
+			n = 1
+			above[c.resolve(v)] = append(above[c.resolve(v)], v)
+		}
+		for child := range children(v) {
+			n++
+			above[child] = append(above[child], v)
+			visit(child)
+		}
+		switch {
+		case v.get("anyOf") != nil:
+			n = 1
+		case mayBeEmpty(v):
+			n = 0
+		}
+		if need[v] = n; n == 0 {
+			ready = append(ready, v)
+		}
+	}
+	targets := c.targets()
+	for _, t := range targets {
+		visit(t.value)
+	}
+	for len(ready) > 0 {
+		v := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		for _, whole := range above[v] {
+			if need[whole]--; need[whole] == 0 {
+				ready = append(ready, whole)
 			}
 		}
 	}
-	for _, v := range c.targets() {
-		if !done[v.value] {
+	for _, t := range targets {
+		if need[t.value] > 0 {
 			return c.at(func() *Error {
-				return c.fail(RuleFinite, v.name, "no finite value fits: a cycle must pass through a nullable property or an array that may be empty")
-			}, v.path...)
+				return c.fail(RuleFinite, t.name, "no finite value fits: a cycle must pass through a nullable property or an array that may be empty")
+			}, t.path...)
 		}
 	}
 	return nil
+}
+
+// mayBeEmpty reports whether v is the schema of an array without a least
+// length.
+func mayBeEmpty(v *value) bool {
+	if v.str("type") != "array" {
+		return false
+	}
+	n := v.get("minItems")
+	return n == nil || parseDecimal(n.text).sign() == 0
 }
 
 // A target is a schema that references can lead to.
@@ -153,30 +194,4 @@ func (c *checker) targets() []target {
 		}
 	}
 	return append(list, target{"#", nil, c.root})
-}
-
-// ends reports whether a finite value fits v, given the targets for which that
-// is known.
-func (c *checker) ends(v *value, done map[*value]bool) bool {
-	switch {
-	case v.get("$ref") != nil:
-		return done[c.resolve(v)]
-	case v.get("anyOf") != nil:
-		for b := range children(v) {
-			if c.ends(b, done) {
-				return true
-			}
-		}
-		return false
-	case v.str("type") == "array":
-		if n := v.get("minItems"); n == nil || parseDecimal(n.text).sign() == 0 {
-			return true
-		}
-	}
-	for child := range children(v) {
-		if !c.ends(child, done) {
-			return false
-		}
-	}
-	return true
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -324,5 +325,36 @@ func TestCheckByHand(t *testing.T) {
 	}
 	for _, s := range bad {
 		require.Error(t, strict.Check([]byte(s)), s)
+	}
+}
+
+// TestCheckInLinearTime has schemas of thousands of definitions and branches.
+func TestCheckInLinearTime(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	chain := func(format string) string {
+		var defs strings.Builder
+		for i := range n {
+			fmt.Fprintf(&defs, `"D%d":`+format+`,`, i, i+1)
+		}
+		return fmt.Sprintf(`{%s"D%d":{"type":"string"}}`, defs.String(), n)
+	}
+	many := func(format string) string {
+		list := make([]string, n-1)
+		for i := range list {
+			list[i] = fmt.Sprintf(format, i)
+		}
+		return strings.Join(list, ",")
+	}
+	refs := `{"type":"object","properties":{` + many(`"p%d":{"$ref":"#/$defs/D0"}`) + `},"required":[` + many(`"p%d"`) + `],"additionalProperties":false,"$defs":`
+	for _, schema := range []string{
+		withDefs(`{"$ref":"#/$defs/D0"}`, chain(`{"type":"array","minItems":1,"items":{"$ref":"#/$defs/D%d"}}`)),
+		refs + chain(`{"$ref":"#/$defs/D%d"}`) + `}`,
+		property(`{"anyOf":[` + many(closed(`"k":{"type":"integer","const":%d}`, "k")) + `]}`),
+	} {
+		start := time.Now()
+		_, err := strict.Compile([]byte(schema))
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 5*time.Second, "%.80s", schema) // it takes milliseconds
 	}
 }
