@@ -107,7 +107,7 @@ func newDocker(ctx context.Context, opts options, _ environment, p *progress) (f
 	return r, nil
 }
 
-func newRuntime(ctx context.Context, _ options, env environment, p *progress) (fnloop.Runner, error) {
+func newRuntime(ctx context.Context, opts options, env environment, p *progress) (fnloop.Runner, error) {
 	if env.runtimeKey == "" {
 		return nil, usagef("RUNTIME_API_KEY is not set; set it to your key of Runtime Cloud for --runner runtime")
 	}
@@ -115,12 +115,18 @@ func newRuntime(ctx context.Context, _ options, env environment, p *progress) (f
 	if p.verbose {
 		r.Charged = func(_ context.Context, c runtimecloud.Charge) { p.detail(charge(c)) }
 	}
-	res, err := r.Run(ctx, fnloop.Program{Source: "pass"})
+	// A limit that is too long for a sandbox shows here, and not at the model's
+	// first program.
+	limits := fnloop.Limits{Time: max(opts.timeout, runtimecloud.DefaultTime)}
+	res, err := r.Run(ctx, fnloop.Program{Source: "pass", Limits: limits})
 	if err == nil && (res.ExitCode == nil || *res.ExitCode != 0) {
 		err = fmt.Errorf("runtime: a program that does nothing failed: %s", strings.TrimSpace(res.Stderr))
 	}
 	if err != nil {
 		err = errors.Join(err, r.Close())
+		if e, ok := errors.AsType[*fnloop.ProgramError](err); ok {
+			return nil, usagef("--timeout: %s", e.Reason)
+		}
 		if _, ok := errors.AsType[*runtimecloud.ConfigError](err); ok {
 			return nil, usagef("--runner runtime: %v", err)
 		}

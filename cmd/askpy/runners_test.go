@@ -55,6 +55,23 @@ func TestRuntime(t *testing.T) {
 	}
 }
 
+// A time limit that no sandbox can grant is wrong usage, and no failure of the
+// model's program.
+func TestRuntimeTimeout(t *testing.T) {
+	env := sums(t, "print(6*7)")
+	srv := newRuntime(t, env)
+	status, stdout, stderr := askpy(t, env, "--runner", "runtime", "--timeout", "100h", "compute")
+	if status != 2 || stdout != "" || !strings.Contains(stderr, "askpy: --timeout: 100h0m0s is more than the 23h0m0s of a sandbox\n") {
+		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+	if n := srv.Created(); n != 0 {
+		t.Errorf("%d sandboxes were made", n)
+	}
+	if status, _, stderr := askpy(t, env, "--runner", "runtime", "--timeout", "22h", "compute"); status != 0 {
+		t.Errorf("status %d\n%s", status, stderr)
+	}
+}
+
 // A key that is no good is told, without the key; auto goes on to the next.
 func TestRuntimeRefuses(t *testing.T) {
 	env := sums(t, "print(6*7)")
