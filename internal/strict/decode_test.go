@@ -342,15 +342,14 @@ type chatty struct{}
 
 func (*chatty) UnmarshalText(text []byte) error { return errors.New(string(text)) }
 
-// TestDecodeInLinearTime has arguments of a mebibyte that cost most for their
-// size.
+// TestDecodeInLinearTime has long arguments that cost most for their size.
 func TestDecodeInLinearTime(t *testing.T) {
 	t.Parallel()
 	enum := make([]string, 1000)
 	for i := range enum {
 		enum[i] = fmt.Sprintf("enum=%d.5", i)
 	}
-	wide := make([]reflect.StructField, 100)
+	wide := make([]reflect.StructField, 30)
 	for i := range wide {
 		wide[i] = reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: of[*uint64]()}
 	}
@@ -367,10 +366,10 @@ func TestDecodeInLinearTime(t *testing.T) {
 	require.NoError(t, err)
 	d, err := strict.Compile(schema)
 	require.NoError(t, err)
-	const size = 1 << 20
+	const size = 1 << 19
 	list := func(s string) string { return strings.TrimSuffix(strings.Repeat(s, size/len(s)), ",") }
 	var members strings.Builder
-	for i := range 100_000 {
+	for i := range 50_000 {
 		fmt.Fprintf(&members, `"k%d":1,`, i)
 	}
 	for _, c := range []struct{ name, args string }{
@@ -386,7 +385,7 @@ func TestDecodeInLinearTime(t *testing.T) {
 		{"digits_and_fraction", `{"Quarter":` + list("1") + `.25}`},
 		{"exponent", `{"Quarter":1e` + list("9") + `}`},
 		{"enum", `{"Enum":[` + list("999.50,") + `]}`},
-		{"overflows", `{"Wide":[` + list(`{"F99":99999999999999999999},`) + `]}`},
+		{"overflows", `{"Wide":[` + list(`{"F29":99999999999999999999},`) + `]}`},
 		{"union", `{"Shapes":[` + list(`{"kind":"x"},`) + `]}`},
 	} {
 		start := time.Now()
