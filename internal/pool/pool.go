@@ -53,6 +53,7 @@ type Pool[K comparable, M Member] struct {
 	last    K    // what was asked for most recently, and is what is refilled
 	used    bool // last is set
 	failed  bool // the last attempt to refill failed: wait for the next Get
+	gets    int  // how many waiters there have been
 	timer   *time.Timer
 	sweeper *time.Timer
 	ctx     context.Context
@@ -70,8 +71,9 @@ type member[K comparable, M Member] struct {
 
 // A waiter is a Get that found nothing ready.
 type waiter[K comparable, M Member] struct {
-	key K
-	got chan result[M] // holds one
+	key    K
+	number int            // its place among all
+	got    chan result[M] // holds one
 }
 
 type result[M Member] struct {
@@ -104,7 +106,8 @@ func (p *Pool[K, M]) Get(ctx context.Context, key K) (m M, warm bool, err error)
 		p.mu.Unlock()
 		return m, true, nil
 	}
-	w := &waiter[K, M]{key: key, got: make(chan result[M], 1)}
+	p.gets++
+	w := &waiter[K, M]{key: key, number: p.gets, got: make(chan result[M], 1)}
 	p.waiting = append(p.waiting, w)
 	p.makeFor(key)
 	p.mu.Unlock()
@@ -186,7 +189,7 @@ func (p *Pool[K, M]) Close() {
 		p.remove(r.m)
 	}
 	p.ready = nil
-	p.fail(nil, ErrClosed)
+	p.fail(nil, p.gets, ErrClosed)
 	p.mu.Unlock()
 	p.work.Wait()
 }
@@ -256,12 +259,14 @@ func (p *Pool[K, M]) makeFor(key K) {
 	}
 	for want := waiters + spare; p.making[key] < min(want, atOnce); {
 		p.making[key]++
-		p.work.Go(func() { p.make(key) })
+		before := p.gets
+		p.work.Go(func() { p.make(key, before) })
 	}
 }
 
-// make makes one member. It is called without the mutex.
-func (p *Pool[K, M]) make(key K) {
+// make makes one member, begun when there had been so many waiters before. It
+// is called without the mutex.
+func (p *Pool[K, M]) make(key K, before int) {
 	m, err := p.Make(p.ctx, key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -270,19 +275,22 @@ func (p *Pool[K, M]) make(key K) {
 	}
 	if err != nil {
 		p.failed = true
-		p.fail(&key, err)
+		p.fail(&key, before, err)
 		return
 	}
+	p.failed = false
 	p.keepLocked(key, m)
 	p.makeFor(key)
 }
 
-// fail gives err to the first waiter for key, or to all waiters.
-func (p *Pool[K, M]) fail(key *K, err error) {
+// fail gives err to the first waiter for key, or to all waiters. A waiter that
+// came later than the attempt is not told but has another made: what was killed
+// while nobody asked for it is no reason to fail.
+func (p *Pool[K, M]) fail(key *K, before int, err error) {
 	rest := p.waiting[:0]
 	done := false
 	for _, w := range p.waiting {
-		if done || key != nil && w.key != *key {
+		if done || w.number > before || key != nil && w.key != *key {
 			rest = append(rest, w)
 			continue
 		}

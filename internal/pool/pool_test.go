@@ -200,6 +200,24 @@ func TestFailure(t *testing.T) {
 	})
 }
 
+// What failed that was begun before a call came says nothing to that call.
+func TestFailureBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{makeTime: time.Second}
+		p := start(t, f, 1)
+		gone := errors.New("gone")
+		f.fail.Store(&gone)
+		p.Fill("a")
+		time.Sleep(500 * time.Millisecond)
+		time.AfterFunc(600*time.Millisecond, func() { f.fail.Store(nil) })
+		p.Put(get(t, p, "a", false))
+		time.Sleep(5 * time.Second)
+		if n := p.Ready(); n != 1 {
+			t.Errorf("%d members are ready after a success, want 1", n)
+		}
+	})
+}
+
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{makeTime: time.Second}
