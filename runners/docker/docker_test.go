@@ -1,7 +1,10 @@
 package docker_test
 
 import (
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -44,6 +47,10 @@ func open(t testing.TB, r *docker.Runner) *docker.Runner {
 func TestMain(m *testing.M) {
 	if help() {
 		return
+	}
+	// Who waits for the engine needs no processor.
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -13,8 +13,8 @@ import (
 func each(t *testing.T, n, atOnce int, f func()) {
 	t.Helper()
 	const (
-		fewest = 40
-		enough = 5 * time.Second
+		fewest = 30
+		enough = 4 * time.Second
 	)
 	begin := time.Now()
 	work := make(chan struct{})
