@@ -19,7 +19,8 @@ import (
 //     github.com/invopop/jsonschema, describe and bound a field:
 //     `jsonschema:"enum=celsius,enum=kelvin,description=Unit of the answer."`.
 //   - A method JSONSchema() *jsonschema.Schema, on either receiver, stands for
-//     the type. One with UnmarshalText is a string.
+//     the type. One with UnmarshalText is a string. [NewTool] and [RunAs] want
+//     more of it: that what it describes can be decoded into the type.
 //   - Types that recur are defined once, all others where they are used.
 //
 // What strict mode cannot express is an error and never a schema that the API
@@ -31,11 +32,22 @@ import (
 // The result is the same for every call. Its properties are in the order of
 // the fields, which is the order in which the model writes them.
 func SchemaFor[T any]() (json.RawMessage, error) {
-	schema, err := strict.Schema(reflect.TypeFor[T]())
+	schema, err := strict.Describe(reflect.TypeFor[T]())
 	if err != nil {
 		return nil, schemaError(err)
 	}
 	return schema, nil
+}
+
+// decoderFor returns the schema of T and what decodes into a T. It also refuses
+// a T whose JSONSchema describes what encoding/json cannot decode.
+func decoderFor[T any]() (json.RawMessage, *strict.Decoder, error) {
+	schema, err := strict.Schema(reflect.TypeFor[T]())
+	if err != nil {
+		return nil, nil, schemaError(err)
+	}
+	decoder, err := strict.Compile(schema)
+	return schema, decoder, err
 }
 
 // CheckStrict reports whether OpenAI accepts schema as the parameters of a

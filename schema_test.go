@@ -1,10 +1,14 @@
 package fnloop_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/invopop/jsonschema"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fnloop/fnloop"
 )
@@ -68,4 +72,20 @@ func TestCheckStrictError(t *testing.T) {
 	if got, want := e.Error(), "fnloop: #/properties/a: "+e.Reason; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
+}
+
+// celsius says that it is a string, but encoding/json wants an object.
+type celsius struct{ Degrees float64 }
+
+func (celsius) JSONSchema() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
+
+func TestSchemaThatCannotBeDecoded(t *testing.T) {
+	type in struct {
+		T celsius `json:"t"`
+	}
+	schema, err := fnloop.SchemaFor[in]()
+	require.NoError(t, err, "who decodes by hand may describe it so")
+	require.Contains(t, string(schema), `"t":{"type":"string"}`)
+	_, err = fnloop.NewTool("x", "", func(context.Context, in) (string, error) { return "", nil })
+	require.ErrorAs(t, err, new(*fnloop.SchemaError), "NewTool decodes")
 }

@@ -42,11 +42,7 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string) (T,
 }
 
 func answerFormat[T any]() (*strict.Decoder, *responses.ResponseFormatTextConfigUnionParam, error) {
-	schema, err := SchemaFor[T]()
-	if err != nil {
-		return nil, nil, err
-	}
-	decoder, err := strict.Compile(schema)
+	schema, decoder, err := decoderFor[T]()
 	if err != nil {
 		return nil, nil, err
 	}

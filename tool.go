@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"time"
-
-	"github.com/fnloop/fnloop/internal/strict"
 )
 
 // A Call is one request of the model to run a tool.
@@ -106,16 +104,12 @@ func NewTool[In, Out any](name, description string, fn func(context.Context, In)
 	if fn == nil {
 		return Tool{}, &ConfigError{Field: fmt.Sprintf("tool %q", name), Reason: "the function is nil"}
 	}
-	schema, err := SchemaFor[In]()
+	schema, decoder, err := decoderFor[In]()
 	if err != nil {
 		return Tool{}, fmt.Errorf("fnloop: tool %q: %w", name, err)
 	}
 	if err := checkEncodable(reflect.TypeFor[Out]()); err != nil {
 		return Tool{}, fmt.Errorf("fnloop: tool %q: result: %w", name, err)
-	}
-	decoder, err := strict.Compile(schema)
-	if err != nil {
-		return Tool{}, fmt.Errorf("fnloop: tool %q: %w", name, err)
 	}
 	tool.Parameters, tool.checked = schema, string(schema)
 	tool.fits = func(args json.RawMessage) error { return decoder.Decode(args, nil) }

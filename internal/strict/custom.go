@@ -166,7 +166,7 @@ func (g *generator) custom(t reflect.Type) (*value, error) {
 	if err != nil {
 		return nil, g.fail(t, "the schema that JSONSchema returns cannot be sent: %v", err)
 	}
-	if k := a.allowed(v); k&^decodable(t) != 0 {
+	if k := a.allowed(v); g.decoded && k&^decodable(t) != 0 {
 		return nil, g.fail(t, "JSONSchema describes a %s, which encoding/json cannot decode into the type; add an UnmarshalJSON", k&^decodable(t))
 	}
 	g.customs[t] = v

@@ -19,14 +19,21 @@ import (
 // required and may be null. Types that recur are defined under $defs, all
 // others where they are used. The order of the properties is that of the
 // fields.
-func Schema(t reflect.Type) ([]byte, error) {
+func Schema(t reflect.Type) ([]byte, error) { return write(t, true) }
+
+// Describe is [Schema] for those who decode the arguments by themselves: what a
+// JSONSchema method says of a type may be what encoding/json cannot decode into
+// it.
+func Describe(t reflect.Type) ([]byte, error) { return write(t, false) }
+
+func write(t reflect.Type, decoded bool) ([]byte, error) {
 	if t == nil {
 		return nil, &TypeError{Path: "nil", Reason: "there is no type"}
 	}
-	schema, err := generate(t, false)
+	schema, err := generate(t, decoded, false)
 	if _, over := err.(*tooLarge); over {
 		// Written in one place each, the types may fit.
-		schema, err = generate(t, true)
+		schema, err = generate(t, decoded, true)
 	}
 	if over, ok := err.(*tooLarge); ok {
 		return nil, over.TypeError
@@ -41,6 +48,7 @@ type tooLarge struct{ *TypeError }
 type generator struct {
 	root      reflect.Type
 	recursive map[reflect.Type]bool
+	decoded   bool // encoding/json has to decode what fits
 	share     bool // define every struct that has a name, not only recursive ones
 	refs      map[reflect.Type]string
 	defs      []member
@@ -55,9 +63,10 @@ type generator struct {
 // A step is one part of the way to a field.
 type step struct{ goName, jsonName string }
 
-func generate(t reflect.Type, share bool) ([]byte, error) {
+func generate(t reflect.Type, decoded, share bool) ([]byte, error) {
 	g := &generator{
 		recursive: map[reflect.Type]bool{},
+		decoded:   decoded,
 		share:     share,
 		refs:      map[reflect.Type]string{},
 		names:     namer{},
