@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -62,6 +63,8 @@ type RequestError struct {
 	// Code, Message, Param and RequestID are what the API said of it, each
 	// empty when it did not.
 	Code, Message, Param, RequestID string
+	// RetryAfter is how long the last answer asked to wait, or zero.
+	RetryAfter time.Duration
 	// Attempts is how often the request was sent.
 	Attempts int
 	// MaybeDelivered reports that the API may have made a response, and charged
@@ -87,6 +90,9 @@ func (e *RequestError) Error() string {
 	if e.RequestID != "" {
 		fmt.Fprintf(&b, " (request %s)", e.RequestID)
 	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, " (asks to wait %v)", e.RetryAfter)
+	}
 	if e.Attempts > 1 {
 		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)
 	}
@@ -109,7 +115,10 @@ type ResponseError struct {
 }
 
 func (e *ResponseError) Error() string {
-	s := fmt.Sprintf("fnloop: response %s: %s", e.ID, e.Status)
+	s := "fnloop: response: " + e.Status
+	if e.ID != "" {
+		s = fmt.Sprintf("fnloop: response %s: %s", e.ID, e.Status)
+	}
 	if e.Code != "" {
 		s += ": " + e.Code
 	}

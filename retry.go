@@ -288,6 +288,7 @@ func httpFailure(e *RequestError, kind string, answer *http.Response) *failure {
 	case s == http.StatusConflict, e.Code == "conversation_locked":
 		f.retry = true
 	}
+	e.RetryAfter = max(f.wait, 0)
 	switch header.Get("X-Should-Retry") {
 	case "true":
 		f.retry = true
@@ -314,7 +315,7 @@ func transport(err error) (sent, retry bool) {
 		return false, false
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		for _, early := range []string{"net/http: invalid", "unsupported protocol scheme", "no Host in request URL"} {
+		for _, early := range []string{"net/http: invalid", "unsupported protocol scheme", "no Host in request URL", "origin must match"} {
 			if strings.Contains(u.Err.Error(), early) {
 				return false, false
 			}

@@ -67,6 +67,9 @@ func TestRetries(t *testing.T) {
 					require.NoError(t, err)
 				} else {
 					require.Error(t, err)
+					if tt.name == "429 with a wait of hours" {
+						assert.ErrorContains(t, err, "asks to wait 3h0m0s")
+					}
 					assert.Equal(t, srv.Requests()[0].ResponseID, ans.ID)
 					assert.Equal(t, []string{"call_1"}, ans.Open)
 					ans, err = loop.Continue(t.Context(), store(t, ans), "")
