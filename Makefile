@@ -19,7 +19,7 @@ help: ## print this
 demo: ## install the sandbox where it is missing and compute fib(40) in it
 	@sh tools/sandbox.sh
 	$(GO) build -o bin/askpy ./cmd/askpy
-	env -u OPENAI_API_KEY -u OPENAI_BASE_URL -u OPENAI_MODEL bin/askpy "compute fib(40)"
+	env -u OPENAI_API_KEY -u OPENAI_BASE_URL -u OPENAI_MODEL -u RUNTIME_API_KEY -u RUNTIME_API_URL bin/askpy "compute fib(40)"
 
 build: ## build every package, and askpy into bin/
 	$(GO) build ./...
