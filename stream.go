@@ -121,7 +121,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	}
 	defer events.close()
 
-	a := assembly{emit: r.emit}
+	a := r.assemble()
 	for {
 		idle.Reset(r.idleTimeout) // the reader's time is not the server's
 		more := events.next()
@@ -131,19 +131,19 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		}
 		reply, err := a.event(events.data())
 		if err != nil {
-			r.cut(&a)
+			r.cut(a)
 			return nil, &failure{err: &StreamError{ContentType: contentType(answer), Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if reply != nil {
 			drain(events, cancel)
-			return r.streamed(reply, &a), nil
+			return r.streamed(reply, a), nil
 		}
 	}
 	if e, ok := errors.AsType[*replyError](events.err()); ok {
-		return r.streamed(e.reply, &a), nil
+		return r.streamed(e.reply, a), nil
 	}
-	r.cut(&a)
-	return nil, r.streamFailure(ctx, events.err(), answer, &a)
+	r.cut(a)
+	return nil, r.streamFailure(ctx, events.err(), answer, a)
 }
 
 // streamed notes what the reader has seen of a response before its end. An error
@@ -217,8 +217,9 @@ func contentType(answer *http.Response) string {
 // An assembly makes a reply of the events of one response.
 type assembly struct {
 	emit   func(Event)
+	read   bool // somebody reads what is emitted
 	events int
-	seen   bool // something of the response was emitted
+	seen   bool // something of the response was read
 	text   strings.Builder
 	phases map[int]string // of the messages, by output_index
 	done   []doneItem     // in the order in which they came
@@ -272,8 +273,12 @@ func (a *assembly) event(data []byte) (*reply, error) {
 	return nil, nil // others are not for us, and new ones may come
 }
 
+func (r *run) assemble() *assembly {
+	return &assembly{emit: r.emit, read: r.opts.emit != nil}
+}
+
 func (a *assembly) tell(e Event) {
-	a.seen = true
+	a.seen = a.read
 	a.emit(e)
 }
 

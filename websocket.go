@@ -173,41 +173,38 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
 	defer idle.Stop()
 
-	a := assembly{emit: r.emit}
+	a := r.assemble()
 	conn := r.link.conn
 	if err := conn.SendRaw(ctx, message); err != nil {
-		return nil, r.lost(ctx, err, &a)
+		return nil, r.lost(ctx, err, a)
 	}
 	for {
 		idle.Reset(r.idleTimeout) // the reader's time is not the server's
 		data, err := conn.RecvRaw(ctx)
 		idle.Stop()
 		if err != nil {
-			return nil, r.lost(ctx, err, &a)
+			return nil, r.lost(ctx, err, a)
 		}
 		reply, err := a.event(data)
 		if err != nil {
 			r.hangUp()
-			r.cut(&a)
+			r.cut(a)
 			return nil, &failure{err: &StreamError{Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if reply == nil || reply.ID != "" && reply.ID == r.answer.ID { // no response continues itself
 			continue
 		}
-		seen := a.seen && r.opts.emit != nil
 		if reply.body != nil {
-			reply.seen = seen
-			return reply, nil
+			return r.streamed(reply, a), nil
 		}
 		fail := refusal(data, r.link.handshake)
 		if fail == nil || a.events > 1 {
 			r.hangUp() // what may yet come of this response is not for the next request
 		}
 		if fail == nil {
-			reply.seen = seen
-			return reply, nil
+			return r.streamed(reply, a), nil
 		}
-		fail.retry = fail.retry && !seen
+		fail.retry = fail.retry && !a.seen
 		return nil, fail
 	}
 }
@@ -218,7 +215,6 @@ func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
 	r.cut(a)
 	_, noJSON := errors.AsType[*json.SyntaxError](err)
 	if a.events > 0 || noJSON || context.Cause(ctx) == ErrIdleStream {
-		a.seen = a.seen && r.opts.emit != nil
 		return r.streamFailure(ctx, err, nil, a)
 	}
 	sent := true
