@@ -252,11 +252,11 @@ func (r *run) drive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.accept(reply); err != nil {
+		calls := reply.calls()
+		if err := r.accept(reply, calls); err != nil {
 			return err
 		}
-		calls := reply.calls()
-		if len(calls) == 0 && !reply.runsProgram() {
+		if len(calls) == 0 && !r.answer.Paused {
 			return r.finish(reply)
 		}
 		if r.answer.Turns == r.maxTurns {
@@ -277,26 +277,26 @@ func (r *run) drive(ctx context.Context) error {
 
 // accept moves the conversation on to a response that was completed. Of any
 // other it keeps the usage and moves nothing.
-func (r *run) accept(reply *reply) error {
+func (r *run) accept(reply *reply, calls []item) error {
 	a := r.answer
 	if err := reply.check(); err != nil {
 		if a.Partial == "" {
 			a.Partial = reply.text()
 		}
 		if r.loop.State == InConversation {
-			r.owe(reply)
+			r.owe(reply, calls)
 		}
 		return err
 	}
 	a.ID = reply.ID
 	a.Prompt = ""
 	a.Partial = ""
-	a.Paused = reply.runsProgram() && len(reply.calls()) == 0
+	a.Paused = len(calls) == 0 && reply.runsProgram()
 	r.remember(reply)
 	a.Pending = a.Pending[:0]
 	r.delivered()
 	a.Open = nil
-	for _, it := range reply.calls() {
+	for _, it := range calls {
 		a.Open = append(a.Open, it.CallID)
 	}
 	return nil
@@ -311,7 +311,7 @@ func (r *run) delivered() {
 
 // owe takes over the calls of a response that cannot be used, but is part of
 // its conversation all the same: the API wants outputs for them.
-func (r *run) owe(reply *reply) {
+func (r *run) owe(reply *reply, calls []item) {
 	if reply.Status != "completed" && reply.Status != "incomplete" {
 		return
 	}
@@ -319,7 +319,7 @@ func (r *run) owe(reply *reply) {
 	a.ID, a.Prompt, a.Open = reply.ID, "", nil
 	r.delivered()
 	a.Pending = []Call{}
-	for _, c := range r.number(reply.calls(), a.Turns+1) {
+	for _, c := range r.number(calls, a.Turns+1) {
 		if c.ID != "" && !slices.Contains(a.Open, c.ID) {
 			a.Open = append(a.Open, c.ID)
 			a.Pending = append(a.Pending, c)

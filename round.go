@@ -200,19 +200,20 @@ func (rd *round) settled(mayHaveStarted bool) (pending []Call, done []CallResult
 func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 	tool := r.tool(call.Name)
 	if tool == nil {
-		text := fmt.Sprintf("unknown tool %.80q; the tools are: %s", call.Name, strings.Join(r.toolNames(), ", "))
-		if len(r.toolNames()) == 0 {
-			text = fmt.Sprintf("unknown tool %.80q; there are no tools to call now", call.Name)
+		has := "there are no tools to call now"
+		if names := r.toolNames(); len(names) > 0 {
+			has = "the tools are: " + strings.Join(names, ", ")
 		}
+		text := fmt.Sprintf("unknown tool %.80q; %s", call.Name, has)
 		out := Output{Text: limitText(text, r.maxOutput), IsError: true}
 		return &outcome{CallResult: CallResult{Call: call.done(), Output: out, Err: ErrUnknownTool}, refused: true}, false
 	}
 	toolCtx, cancel := context.WithCancel(ctx)
-	if tool.Timeout > 0 {
-		cancel()
-		toolCtx, cancel = context.WithTimeoutCause(ctx, tool.Timeout, errToolTimeout)
-	}
 	defer cancel()
+	if tool.Timeout > 0 {
+		toolCtx, cancel = context.WithTimeoutCause(toolCtx, tool.Timeout, errToolTimeout)
+		defer cancel()
+	}
 	handlerCtx := toolCtx
 	if r.events != nil {
 		over := make(chan struct{})
