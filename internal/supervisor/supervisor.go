@@ -39,6 +39,14 @@ os.environ["PYTHONPATH"] = d
 os.execv(sys.executable, [sys.executable, "/tmp/main.py"])
 `
 
+// Packages is a program that prints which packages there are, one a line, of
+// those that are worth telling a model about.
+const Packages = `import importlib.util as u
+for m in ("numpy scipy pandas matplotlib sympy sklearn statsmodels networkx "
+          "PIL cv2 requests bs4 lxml yaml openpyxl mpmath polars pyarrow").split():
+    if u.find_spec(m): print(m)
+`
+
 // Check is a program that looks at its own sandbox, and prints "ok" or what it
 // can do that it must not. A sandbox is not believed before it was run.
 const Check = `import os

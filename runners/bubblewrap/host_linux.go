@@ -41,6 +41,7 @@ type host struct {
 	starting      chan struct{} // holds one for each sandbox that is being made
 	protection    Protection
 	logger        *slog.Logger
+	warm          *warm // nil where none are kept ready
 
 	files [numFiles]*os.File // for bwrap to read
 

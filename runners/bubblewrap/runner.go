@@ -14,10 +14,10 @@ package bubblewrap
 import (
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/lazy"
 )
 
 // The limits of a [Runner] whose fields are zero.
@@ -79,12 +79,7 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	mu      sync.Mutex
-	host    *host         // nil until the first call
-	finding chan struct{} // not nil while a call finds out about the host
-	warm    *warm         // nil where none are kept
-	closed  bool
-	runs    sync.WaitGroup
+	host lazy.Value[*host]
 }
 
 // A Protection says what bounds the programs of a [Runner] on its host.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -34,7 +35,7 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if err != nil {
 		return fnloop.Result{}, err
 	}
-	defer r.runs.Done()
+	defer r.host.Leave()
 	return r.run(ctx, h, p, limits, begin)
 }
 
@@ -62,44 +63,20 @@ func (r *Runner) check(p fnloop.Program, limits fnloop.Limits) error {
 }
 
 // enter counts a run in and gives what is known of the host. The caller must
-// call r.runs.Done when it has no error.
+// call r.host.Leave when it has no error.
 func (r *Runner) enter(ctx context.Context) (*host, error) {
-	r.mu.Lock()
-	for r.host == nil && r.finding != nil && !r.closed {
-		finding := r.finding
-		r.mu.Unlock()
-		select {
-		case <-finding:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	h, err := r.host.Enter(ctx, func(ctx context.Context) (*host, error) {
+		h, err := r.findHost(ctx)
+		if err == nil && r.Warm > 0 {
+			h.warm = &warm{Size: r.Warm, Make: h.start}
+			h.warm.Fill(r.spec(r.limits(fnloop.Limits{}).Memory))
 		}
-		r.mu.Lock()
-	}
-	defer r.mu.Unlock()
-	if r.closed {
+		return h, err
+	})
+	if err == lazy.ErrClosed {
 		return nil, errClosed
 	}
-	r.runs.Add(1)
-	if r.host != nil {
-		return r.host, nil
-	}
-	finding := make(chan struct{})
-	r.finding = finding
-	r.mu.Unlock()
-	h, err := r.findHost(ctx)
-	r.mu.Lock()
-	r.finding = nil
-	close(finding)
-	if err != nil {
-		r.runs.Done()
-		return nil, err
-	}
-	r.host = h
-	if r.Warm > 0 {
-		r.warm = &warm{Size: r.Warm, Make: h.start}
-		r.warm.Fill(r.spec(r.limits(fnloop.Limits{}).Memory))
-	}
-	return h, nil
+	return h, err
 }
 
 // warm has the sandboxes that are kept ready.
@@ -107,14 +84,14 @@ type warm = pool.Pool[spec, *sandbox]
 
 // run runs p in a sandbox that is ready, or else in one of its own.
 func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
-	if r.warm == nil {
+	if h.warm == nil {
 		return r.runCold(ctx, h, p, limits, begin)
 	}
-	s, ready, err := r.warm.Get(ctx, r.spec(limits.Memory))
+	s, ready, err := h.warm.Get(ctx, r.spec(limits.Memory))
 	if err != nil {
 		return fnloop.Result{}, err
 	}
-	defer r.warm.Put(s)
+	defer h.warm.Put(s)
 	res, err := s.run(ctx, h, p, limits, begin)
 	if ready && errors.Is(err, supervisor.ErrNotStarted) && ctx.Err() == nil {
 		// It went away while it waited. Should the program have begun all the
@@ -140,7 +117,7 @@ func (r *Runner) Probe(ctx context.Context) error {
 	if _, err := r.enter(ctx); err != nil {
 		return err
 	}
-	r.runs.Done()
+	r.host.Leave()
 	return nil
 }
 
@@ -151,7 +128,7 @@ func (r *Runner) Protection(ctx context.Context) (Protection, error) {
 	if err != nil {
 		return Protection{}, err
 	}
-	defer r.runs.Done()
+	defer r.host.Leave()
 	return h.protection, nil
 }
 
@@ -169,12 +146,6 @@ func (r *Runner) Lacks() map[string]string {
 	return lacks
 }
 
-// notable are the packages that are worth telling a model about.
-var notable = []string{
-	"numpy", "scipy", "pandas", "matplotlib", "sympy", "sklearn", "statsmodels", "networkx",
-	"PIL", "cv2", "requests", "bs4", "lxml", "yaml", "openpyxl", "mpmath", "polars", "pyarrow",
-}
-
 // Environment implements [fnloop.Describer]. It is the zero Environment where
 // programs cannot be run.
 func (r *Runner) Environment() fnloop.Environment {
@@ -184,7 +155,7 @@ func (r *Runner) Environment() fnloop.Environment {
 	if err != nil {
 		return fnloop.Environment{}
 	}
-	defer r.runs.Done()
+	defer r.host.Leave()
 	limits := r.limits(fnloop.Limits{})
 	env := fnloop.Environment{
 		Python:   h.protection.PythonVersion,
@@ -192,8 +163,7 @@ func (r *Runner) Environment() fnloop.Environment {
 		Limits:   limits,
 	}
 	h.packages.Do(func() {
-		source := "import importlib.util as u\nfor m in '" + strings.Join(notable, " ") + "'.split():\n if u.find_spec(m): print(m)\n"
-		if res, err := r.run(ctx, h, fnloop.Program{Source: source}, limits, time.Now()); err == nil {
+		if res, err := r.run(ctx, h, fnloop.Program{Source: supervisor.Packages}, limits, time.Now()); err == nil {
 			h.found = strings.Fields(res.Stdout)
 		}
 	})
@@ -204,19 +174,12 @@ func (r *Runner) Environment() fnloop.Environment {
 // Close waits for the calls that are running and frees what the runner holds.
 // Calls after it fail.
 func (r *Runner) Close() error {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.runs.Wait()
-	r.mu.Lock()
-	h, w := r.host, r.warm
-	r.host = nil
-	r.mu.Unlock()
-	if h == nil {
+	h, ok := r.host.Close()
+	if !ok {
 		return nil
 	}
-	if w != nil {
-		w.Close()
+	if h.warm != nil {
+		h.warm.Close()
 	}
 	return h.close()
 }

@@ -10,10 +10,7 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-type (
-	host struct{}
-	warm struct{}
-)
+type host struct{}
 
 func (r *Runner) unsupported() error {
 	return &Error{

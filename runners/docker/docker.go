@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/lazy"
 )
 
 // What a [Runner] does whose fields are zero.
@@ -96,12 +97,8 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	mu      sync.Mutex
-	engine  *engine       // nil until the first call
-	finding chan struct{} // not nil while a call finds out about the engine
-	closed  bool
-	runs    sync.WaitGroup
-	pull    sync.Mutex // held while an image is pulled
+	engine lazy.Value[*engine]
+	pull   sync.Mutex // held while an image is pulled
 }
 
 // Progress is how far a pull has got.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -39,7 +40,7 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if err != nil {
 		return fnloop.Result{}, err
 	}
-	defer r.runs.Done()
+	defer r.engine.Leave()
 	if e.memory > 0 && limits.Memory > e.memory {
 		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.memory",
 			Reason: fmt.Sprintf("%d bytes are more than the %d that the engine's host has", limits.Memory, e.memory)}
@@ -47,46 +48,24 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	return r.run(ctx, e, p, limits, begin)
 }
 
-// enter counts a run in and gives the engine. The caller must call r.runs.Done
-// when it has no error.
+// enter counts a run in and gives the engine. The caller must call
+// r.engine.Leave when it has no error.
 func (r *Runner) enter(ctx context.Context) (*engine, error) {
-	r.mu.Lock()
-	for r.engine == nil && r.finding != nil && !r.closed {
-		finding := r.finding
-		r.mu.Unlock()
-		select {
-		case <-finding:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	e, err := r.engine.Enter(ctx, func(ctx context.Context) (*engine, error) {
+		e, err := r.connect(ctx)
+		if err != nil {
+			return nil, err
 		}
-		r.mu.Lock()
-	}
-	defer r.mu.Unlock()
-	if r.closed {
+		if err := r.probe(ctx, e); err != nil {
+			e.close()
+			return nil, err
+		}
+		return e, nil
+	})
+	if err == lazy.ErrClosed {
 		return nil, &Error{Err: ErrClosed}
 	}
-	r.runs.Add(1)
-	if r.engine != nil {
-		return r.engine, nil
-	}
-	finding := make(chan struct{})
-	r.finding = finding
-	r.mu.Unlock()
-	e, err := r.connect(ctx)
-	if err == nil {
-		if err = r.probe(ctx, e); err != nil {
-			e.close()
-		}
-	}
-	r.mu.Lock()
-	r.finding = nil
-	close(finding)
-	if err != nil {
-		r.runs.Done()
-		return nil, err
-	}
-	r.engine = e
-	return e, nil
+	return e, err
 }
 
 // probe runs a program that looks at its sandbox, with all that programs are
@@ -145,7 +124,7 @@ func (r *Runner) Probe(ctx context.Context) error {
 	if _, err := r.enter(ctx); err != nil {
 		return err
 	}
-	r.runs.Done()
+	r.engine.Leave()
 	return nil
 }
 
@@ -159,7 +138,7 @@ func (r *Runner) Lacks() map[string]string {
 	if err != nil {
 		return lacks
 	}
-	defer r.runs.Done()
+	defer r.engine.Leave()
 	for _, what := range e.unlimited {
 		lacks[what] = "the engine cannot enforce it"
 	}
@@ -178,11 +157,10 @@ func (r *Runner) Environment() fnloop.Environment {
 	if err != nil {
 		return fnloop.Environment{}
 	}
-	defer r.runs.Done()
+	defer r.engine.Leave()
 	limits := r.limits(fnloop.Limits{})
 	e.describe.Do(func() {
-		source := "import importlib.util as u, platform\nprint(platform.python_version())\n" +
-			"for m in '" + strings.Join(notable, " ") + "'.split():\n if u.find_spec(m): print(m)\n"
+		source := "import platform\nprint(platform.python_version())\n" + supervisor.Packages
 		if res, err := r.run(ctx, e, fnloop.Program{Source: source}, limits, time.Now()); err == nil {
 			if found := strings.Fields(res.Stdout); len(found) > 0 {
 				e.python, e.packages = found[0], found[1:]
@@ -197,24 +175,11 @@ func (r *Runner) Environment() fnloop.Environment {
 	}
 }
 
-// notable are the packages that are worth telling a model about.
-var notable = []string{
-	"numpy", "scipy", "pandas", "matplotlib", "sympy", "sklearn", "statsmodels", "networkx",
-	"PIL", "cv2", "requests", "bs4", "lxml", "yaml", "openpyxl", "mpmath", "polars", "pyarrow",
-}
-
 // Close waits for the calls that are running and removes every container that
 // the runner made. Calls after it fail.
 func (r *Runner) Close() error {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.runs.Wait()
-	r.mu.Lock()
-	e := r.engine
-	r.engine = nil
-	r.mu.Unlock()
-	if e == nil {
+	e, ok := r.engine.Close()
+	if !ok {
 		return nil
 	}
 	return e.close()
