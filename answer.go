@@ -1,39 +1,8 @@
 package fnloop
 
 import (
-	"bytes"
 	"encoding/json"
-	"math"
-	"time"
-	"unicode/utf8"
-)
-
-// A StopReason says why a run ended.
-type StopReason string
-
-// What ends a run. All but StopAnswered come with an error.
-const (
-	StopAnswered    StopReason = "answered"    // the model answered
-	StopMaxTurns    StopReason = "max_turns"   // ErrMaxTurns
-	StopTruncated   StopReason = "truncated"   // ErrTruncated
-	StopFiltered    StopReason = "filtered"    // ErrFiltered
-	StopIncomplete  StopReason = "incomplete"  // ErrIncomplete for any other reason
-	StopRefused     StopReason = "refused"     // ErrRefused
-	StopEmpty       StopReason = "empty"       // ErrEmpty
-	StopMismatch    StopReason = "mismatch"    // ErrMismatch
-	StopBadCalls    StopReason = "bad_calls"   // ErrBadCalls
-	StopRepeating   StopReason = "repeating"   // ErrRepeating
-	StopFailed      StopReason = "failed"      // *ResponseError
-	StopRequest     StopReason = "request"     // *RequestError
-	StopStream      StopReason = "stream"      // *StreamError
-	StopProtocol    StopReason = "protocol"    // *ProtocolError
-	StopUnsupported StopReason = "unsupported" // *UnsupportedItemError
-	StopApproval    StopReason = "approval"    // ErrApproval
-	StopBusy        StopReason = "busy"        // ErrBusy, nothing was sent
-	StopAborted     StopReason = "aborted"     // *ToolError, or an error of one of the Loop's hooks
-	StopCancelled   StopReason = "cancelled"   // the caller's context was cancelled
-	StopDeadline    StopReason = "deadline"    // the caller's deadline passed
-	StopInvalid     StopReason = "invalid"     // *ConfigError, nothing was sent
+	"slices"
 )
 
 // Usage counts tokens, summed over all responses of a run, failed ones too.
@@ -102,164 +71,26 @@ type Answer struct {
 	Abandoned int `json:"abandoned,omitempty"`
 }
 
-// A CallResult is a call with its output.
-type CallResult struct {
-	Call
-	Output
-	// Duration is how long the handler ran.
-	Duration time.Duration
-	// Err is the error that the handler returned, a *[PanicError] if it
-	// panicked. It is for the host: neither the model nor JSON has it.
-	Err error
+func newAnswer(stop StopReason) *Answer {
+	return &Answer{Stop: stop, Pending: []Call{}, Calls: []CallResult{}}
 }
 
-// callJSON is the form of calls in JSON. Arguments that are a JSON object stay
-// one, any other text is a string that holds it. Where encoding/json would spell
-// the object in another way, Text has the model's own.
-type callJSON struct {
-	Turn       int             `json:"turn"`
-	ID         string          `json:"id"`
-	Name       string          `json:"name"`
-	Namespace  string          `json:"namespace,omitempty"`
-	Arguments  json.RawMessage `json:"arguments"`
-	Text       string          `json:"arguments_text,omitempty"`
-	Started    bool            `json:"started,omitempty"`
-	Output     *string         `json:"output,omitempty"`
-	IsError    *bool           `json:"is_error,omitempty"`
-	DurationMS *float64        `json:"duration_ms,omitempty"`
-	Content    []Content       `json:"content,omitempty"`
-	Truncated  bool            `json:"truncated,omitempty"`
-	Custom     bool            `json:"custom,omitempty"`
-	Caller     callerID        `json:"caller,omitempty"`
-	Decision   *Decision       `json:"decision,omitempty"`
-	Digest     string          `json:"digest,omitempty"`
-}
-
-func (c Call) json() (callJSON, error) {
-	j := callJSON{
-		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started,
-		Custom: c.Custom, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
-	}
-	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
-		j.Arguments = c.Arguments
-		if !bytes.Equal(respell(c.Arguments), c.Arguments) {
-			j.Text = string(c.Arguments)
+// result is the newest result of the call id, or nil. Some servers use an ID
+// again in a later response, so a call that is pending has none whatever this
+// says.
+func (a *Answer) result(id string) *CallResult {
+	for i := len(a.Calls) - 1; i >= 0; i-- {
+		if a.Calls[i].ID == id {
+			return &a.Calls[i]
 		}
-		return j, nil
 	}
-	var err error
-	j.Arguments, err = json.Marshal(string(c.Arguments))
-	return j, err
+	return nil
 }
 
-func (c *Call) set(j callJSON) error {
-	args := respell(j.Arguments)
-	var err error
-	if len(args) > 0 && args[0] == '"' {
-		var s string
-		err = json.Unmarshal(j.Arguments, &s)
-		args = []byte(s)
-	} else if j.Text != "" && bytes.Equal(respell([]byte(j.Text)), args) {
-		args = []byte(j.Text)
+// pending is the pending call id, or nil.
+func (a *Answer) pending(id string) *Call {
+	if i := slices.IndexFunc(a.Pending, func(c Call) bool { return c.ID == id }); i >= 0 {
+		return &a.Pending[i]
 	}
-	*c = Call{
-		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started,
-		Custom: j.Custom, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
-	}
-	return err
-}
-
-// MarshalJSON gives turn, id, name and arguments.
-func (c Call) MarshalJSON() ([]byte, error) {
-	j, err := c.json()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(j)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (c *Call) UnmarshalJSON(data []byte) error {
-	var j callJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return err
-	}
-	return c.set(j)
-}
-
-// MarshalJSON gives turn, id, name, arguments, output, is_error and
-// duration_ms, in milliseconds.
-func (c CallResult) MarshalJSON() ([]byte, error) {
-	j, err := c.Call.json()
-	if err != nil {
-		return nil, err
-	}
-	ms := float64(c.Duration) / float64(time.Millisecond)
-	j.Output, j.IsError, j.DurationMS = &c.Text, &c.IsError, &ms
-	j.Content, j.Truncated = c.Content, c.Truncated
-	return json.Marshal(j)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (c *CallResult) UnmarshalJSON(data []byte) error {
-	var j callJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return err
-	}
-	*c = CallResult{Output: Output{Content: j.Content, Truncated: j.Truncated}}
-	if j.Output != nil {
-		c.Text = *j.Output
-	}
-	if j.IsError != nil {
-		c.IsError = *j.IsError
-	}
-	if j.DurationMS != nil {
-		c.Duration = time.Duration(math.Round(*j.DurationMS * float64(time.Millisecond)))
-	}
-	return c.Call.set(j)
-}
-
-// respell spells JSON in one way: without white space between its tokens, and
-// with the characters that json.Marshal escapes for HTML as they are.
-func respell(data []byte) json.RawMessage {
-	var buf bytes.Buffer
-	if json.Compact(&buf, data) != nil {
-		return data
-	}
-	return unescapeHTML(buf.Bytes())
-}
-
-// unescapeHTML takes back what json.Marshal does to the text of a RawMessage.
-func unescapeHTML(data []byte) []byte {
-	if !bytes.Contains(data, []byte(`\u00`)) && !bytes.Contains(data, []byte(`\u202`)) {
-		return data
-	}
-	out := make([]byte, 0, len(data))
-	for i := 0; i < len(data); i++ {
-		if data[i] != '\\' || i+1 == len(data) {
-			out = append(out, data[i])
-			continue
-		}
-		if i+6 <= len(data) {
-			switch string(data[i : i+6]) {
-			case `\u003c`:
-				out, i = append(out, '<'), i+5
-				continue
-			case `\u003e`:
-				out, i = append(out, '>'), i+5
-				continue
-			case `\u0026`:
-				out, i = append(out, '&'), i+5
-				continue
-			case `\u2028`:
-				out, i = append(out, "\u2028"...), i+5
-				continue
-			case `\u2029`:
-				out, i = append(out, "\u2029"...), i+5
-				continue
-			}
-		}
-		out, i = append(out, data[i], data[i+1]), i+1
-	}
-	return out
+	return nil
 }

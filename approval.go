@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -98,57 +96,6 @@ func digest(c Call) string {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %t %s", c.ID, c.Namespace, c.Name, c.Custom, args))
 	return hex.EncodeToString(sum[:])
-}
-
-// canonicalJSON spells one JSON value in one way. It reports false for anything
-// else, and where a member repeats, so that nothing of it goes unseen.
-func canonicalJSON(data []byte) ([]byte, bool) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	v, ok := canonicalValue(dec, 500)
-	if _, err := dec.Token(); !ok || err != io.EOF {
-		return nil, false
-	}
-	out, err := json.Marshal(v)
-	return out, err == nil
-}
-
-func canonicalValue(dec *json.Decoder, depth int) (any, bool) {
-	token, err := dec.Token()
-	if err != nil || depth == 0 {
-		return nil, false
-	}
-	switch token {
-	case json.Delim('{'):
-		object := make(map[string]any)
-		for dec.More() {
-			key, err := dec.Token()
-			name, isString := key.(string)
-			if _, twice := object[name]; err != nil || !isString || twice {
-				return nil, false
-			}
-			value, ok := canonicalValue(dec, depth-1)
-			if !ok {
-				return nil, false
-			}
-			object[name] = value
-		}
-		_, err := dec.Token()
-		return object, err == nil
-	case json.Delim('['):
-		list := []any{}
-		for dec.More() {
-			value, ok := canonicalValue(dec, depth-1)
-			if !ok {
-				return nil, false
-			}
-			list = append(list, value)
-		}
-		_, err := dec.Token()
-		return list, err == nil
-	}
-	_, isDelim := token.(json.Delim)
-	return token, !isDelim
 }
 
 // checkDecisions refuses to run what was not shown to whoever approved it.

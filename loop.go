@@ -3,31 +3,14 @@ package fnloop
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 )
-
-// Defaults of a Loop's fields.
-const (
-	DefaultMaxTurns     = 8
-	DefaultParallel     = 8
-	DefaultAttempts     = 3
-	DefaultMaxRetryWait = time.Minute
-	DefaultGrace        = 2 * time.Second
-	DefaultIdleTimeout  = 5 * time.Minute
-)
-
-// maxBadTurns is how many rounds in a row may hold nothing but calls that could
-// not be made. A model that has not found the tool's name or the form of its
-// arguments by then only spends the caller's tokens.
-const maxBadTurns = 4
 
 // A Responder is the part of openai-go's client that a Loop needs. Its
 // *responses.ResponseService is one, and so is &client.Responses.
@@ -138,10 +121,6 @@ func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string) (*Answ
 	return l.run(ctx, from, prompt, options{})
 }
 
-func newAnswer(stop StopReason) *Answer {
-	return &Answer{Stop: stop, Pending: []Call{}, Calls: []CallResult{}}
-}
-
 // A run is the state of one call of Run or Continue.
 type run struct {
 	*settings
@@ -190,40 +169,6 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts option
 		r.answer.Stop = stopReason(err)
 	}
 	return r.answer, err
-}
-
-// carry takes over what the next request must answer.
-func (r *run) carry(from *Answer, prompt string) {
-	a := r.answer
-	r.stopped = from.Stop
-	a.ID = from.ID
-	a.Conversation = from.Conversation
-	a.Items = slices.Clone(from.Items)
-	a.Paused = from.Paused
-	a.Prompt = prompt
-	if prompt == "" {
-		a.Prompt = from.Prompt
-	}
-	for _, id := range from.Open {
-		if !slices.Contains(a.Open, id) {
-			a.Open = append(a.Open, id)
-		}
-	}
-	if len(a.Open) == 0 { // an Answer made by hand
-		for _, c := range from.Pending {
-			a.Open = append(a.Open, c.ID)
-		}
-	}
-	for _, id := range a.Open {
-		if c := from.pending(id); c != nil {
-			a.Pending = append(a.Pending, *c)
-		} else if c := from.result(id); c != nil {
-			a.Calls = append(a.Calls, *c)
-			r.carried = append(r.carried, id)
-		} else {
-			a.Pending = append(a.Pending, Call{ID: id})
-		}
-	}
 }
 
 func (r *run) check(prompt string) error {
@@ -275,66 +220,6 @@ func (r *run) drive(ctx context.Context) error {
 	}
 }
 
-// accept moves the conversation on to a response that was completed. Of any
-// other it keeps the usage and moves nothing.
-func (r *run) accept(reply *reply, calls []item) error {
-	a := r.answer
-	if err := reply.check(); err != nil {
-		if a.Partial == "" {
-			a.Partial = reply.text()
-		}
-		if r.loop.State == InConversation {
-			r.owe(reply, calls)
-		}
-		return err
-	}
-	a.ID = reply.ID
-	a.Prompt = ""
-	a.Partial = ""
-	a.Paused = len(calls) == 0 && reply.runsProgram()
-	r.remember(reply)
-	a.Pending = a.Pending[:0]
-	r.delivered()
-	a.Open = nil
-	for _, it := range calls {
-		a.Open = append(a.Open, it.CallID)
-	}
-	return nil
-}
-
-// delivered drops what an earlier run has left to send.
-func (r *run) delivered() {
-	a := r.answer
-	a.Calls = slices.DeleteFunc(a.Calls, func(c CallResult) bool { return slices.Contains(r.carried, c.ID) })
-	r.carried = nil
-}
-
-// owe takes over the calls of a response that cannot be used, but is part of
-// its conversation all the same: the API wants outputs for them.
-func (r *run) owe(reply *reply, calls []item) {
-	if reply.Status != "completed" && reply.Status != "incomplete" {
-		return
-	}
-	a := r.answer
-	a.ID, a.Prompt, a.Open = reply.ID, "", nil
-	r.delivered()
-	a.Pending = []Call{}
-	for _, c := range r.number(calls, a.Turns+1) {
-		if c.ID != "" && !slices.Contains(a.Open, c.ID) {
-			a.Open = append(a.Open, c.ID)
-			a.Pending = append(a.Pending, c)
-		}
-	}
-}
-
-func (r *run) number(calls []item, turn int) []Call {
-	out := make([]Call, len(calls))
-	for i, it := range calls {
-		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
-	}
-	return out
-}
-
 // finish takes the answer out of a response without calls.
 func (r *run) finish(reply *reply) error {
 	text, refused := reply.answer()
@@ -348,120 +233,4 @@ func (r *run) finish(reply *reply) error {
 	}
 	r.answer.Stop = StopAnswered
 	return nil
-}
-
-// judge stops a model that gets nowhere.
-func (r *run) judge(round []*outcome) error {
-	if len(round) == 0 { // a program goes on
-		return nil
-	}
-	bad := 0
-	var calls strings.Builder
-	var last string
-	for _, out := range round {
-		if out == nil { // it waits for approval
-			continue
-		}
-		if last = out.Text; out.refused {
-			bad++
-		}
-		if r.maxRepeats > 0 {
-			fmt.Fprintf(&calls, "%q %q %q\n", out.Name, out.Arguments, out.Text)
-		}
-	}
-	if bad == len(round) {
-		r.badTurns++
-	} else {
-		r.badTurns = 0
-	}
-	if r.badTurns == maxBadTurns {
-		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, last)
-	}
-	if r.maxRepeats > 0 {
-		if s := calls.String(); s == r.last {
-			r.repeats++
-		} else {
-			r.last, r.repeats = s, 0
-		}
-		if r.repeats > r.maxRepeats {
-			return fmt.Errorf("%w: %d rounds were the same", ErrRepeating, r.repeats+1)
-		}
-	}
-	return nil
-}
-
-// stopReason gives the word for an error that ends a run. What an error of the
-// caller's or of a handler's wraps does not count, so types come first.
-func stopReason(err error) StopReason {
-	switch err := err.(type) {
-	case *ConfigError:
-		return StopInvalid
-	case *ToolError, *hookError:
-		return StopAborted
-	case *RequestError:
-		return StopRequest
-	case *ResponseError:
-		return StopFailed
-	case *StreamError:
-		return StopStream
-	case *ProtocolError:
-		return StopProtocol
-	case *UnsupportedItemError:
-		return StopUnsupported
-	case *endError:
-		return err.stop
-	}
-	for _, s := range []struct {
-		err  error
-		stop StopReason
-	}{
-		{ErrMaxTurns, StopMaxTurns},
-		{ErrApproval, StopApproval},
-		{ErrBusy, StopBusy},
-		{ErrTruncated, StopTruncated},
-		{ErrFiltered, StopFiltered},
-		{ErrIncomplete, StopIncomplete},
-		{ErrRefused, StopRefused},
-		{ErrEmpty, StopEmpty},
-		{ErrBadCalls, StopBadCalls},
-		{ErrRepeating, StopRepeating},
-	} {
-		if errors.Is(err, s.err) {
-			return s.stop
-		}
-	}
-	return StopInvalid
-}
-
-// An endError says that the caller's context ended the run.
-type endError struct {
-	stop StopReason
-	err  error // of the context
-	why  error // its cause
-	last error // of the request that was being sent, or sent again; may be nil
-}
-
-// ended is the error of a run whose context has ended, while a request failed
-// or was under way if last is not nil.
-func (r *run) ended(ctx context.Context, last error) error {
-	e := &endError{stop: StopCancelled, err: ctx.Err(), why: context.Cause(ctx), last: last}
-	if e.err == context.DeadlineExceeded {
-		e.stop = StopDeadline
-	}
-	return e
-}
-
-func (e *endError) Error() string {
-	s := "fnloop: run ended: " + e.why.Error()
-	if e.last != nil {
-		s += ", after " + e.last.Error()
-	}
-	return s
-}
-
-func (e *endError) Unwrap() []error {
-	if e.last != nil {
-		return []error{e.err, e.why, e.last}
-	}
-	return []error{e.err, e.why}
 }

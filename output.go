@@ -79,16 +79,6 @@ func (o Output) limited(limit int) Output {
 	return o
 }
 
-// limitText gives s as valid UTF-8 in at most limit bytes. What is longer loses
-// its middle.
-func limitText(s string, limit int) string {
-	if len(s) <= limit && invalidUTF8(s) < 0 {
-		return s
-	}
-	s, _ = text{head: []byte(s)}.cut(limit, plain)
-	return s
-}
-
 // A contentPart is a Content on the wire.
 type contentPart struct {
 	Type     string  `json:"type"`

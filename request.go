@@ -4,124 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"slices"
-	"time"
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 )
-
-// settings are a Loop's fields, checked and with their defaults filled in.
-type settings struct {
-	loop         *Loop
-	logger       *slog.Logger
-	params       []responses.ToolUnionParam
-	maxTurns     int
-	maxRepeats   int
-	parallel     int
-	maxOutput    int
-	grace        time.Duration
-	idleTimeout  time.Duration
-	attempts     int
-	maxRetryWait time.Duration
-}
-
-func (l *Loop) settings() (*settings, error) {
-	s := &settings{loop: l, logger: l.Logger}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
-	if c, ok := l.Client.(*responses.ResponseService); l.Client == nil || ok && c == nil {
-		return nil, &ConfigError{Field: "Loop.Client", Reason: "is nil; give it the Responses field of openai-go's client"}
-	}
-	if _, ok := l.Client.(*responses.ResponseService); l.WebSocket && !ok {
-		return nil, &ConfigError{Field: "Loop.WebSocket", Reason: fmt.Sprintf("is set, but a Client of type %T has none; give it a *responses.ResponseService", l.Client)}
-	}
-	if l.Model == "" && l.BeforeRequest == nil {
-		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}
-	}
-	for _, n := range []struct {
-		field     string
-		value     int
-		otherwise int
-		into      *int
-	}{
-		{"MaxTurns", l.MaxTurns, DefaultMaxTurns, &s.maxTurns},
-		{"MaxRepeats", l.MaxRepeats, 0, &s.maxRepeats},
-		{"Parallel", l.Parallel, DefaultParallel, &s.parallel},
-		{"MaxOutput", l.MaxOutput, MaxOutput, &s.maxOutput},
-		{"Attempts", l.Attempts, DefaultAttempts, &s.attempts},
-	} {
-		if n.value < 0 {
-			return nil, &ConfigError{Field: "Loop." + n.field, Reason: fmt.Sprintf("%d is negative", n.value)}
-		}
-		if *n.into = n.value; n.value == 0 {
-			*n.into = n.otherwise
-		}
-	}
-	for _, d := range []struct {
-		field     string
-		value     time.Duration
-		otherwise time.Duration
-		into      *time.Duration
-	}{
-		{"Grace", l.Grace, DefaultGrace, &s.grace},
-		{"IdleTimeout", l.IdleTimeout, DefaultIdleTimeout, &s.idleTimeout},
-		{"MaxRetryWait", l.MaxRetryWait, DefaultMaxRetryWait, &s.maxRetryWait},
-	} {
-		if d.value < 0 {
-			return nil, &ConfigError{Field: "Loop." + d.field, Reason: fmt.Sprintf("%v is negative", d.value)}
-		}
-		if *d.into = d.value; d.value == 0 {
-			*d.into = d.otherwise
-		}
-	}
-	for i := range l.Tools {
-		field := fmt.Sprintf("Loop.Tools[%d]", i)
-		if err := l.Tools[i].check(field); err != nil {
-			return nil, err
-		}
-		if j := slices.IndexFunc(l.Tools[:i], func(t Tool) bool { return t.Name == l.Tools[i].Name }); j >= 0 {
-			return nil, &ConfigError{Field: field + ".Name", Reason: fmt.Sprintf("%q is the name of Tools[%d] too", l.Tools[i].Name, j)}
-		}
-	}
-	const maxTools = 128 // what the API takes in one request
-	if len(l.Tools) > maxTools {
-		return nil, &ConfigError{Field: "Loop.Tools", Reason: fmt.Sprintf("%d are more than the %d that a request may list", len(l.Tools), maxTools)}
-	}
-	var err error
-	s.params, err = l.toolParams()
-	return s, err
-}
-
-func (t *Tool) check(field string) error {
-	if err := checkToolName(t.Name); err != nil {
-		return &ConfigError{Field: field + ".Name", Reason: err.Error()}
-	}
-	field += " (" + t.Name + ")"
-	switch {
-	case t.err != nil:
-		return &ConfigError{Field: field, Reason: t.err.Error()}
-	case t.Handle == nil:
-		return &ConfigError{Field: field + ".Handle", Reason: "is nil"}
-	case t.Custom && t.Parameters != nil:
-		return &ConfigError{Field: field + ".Parameters", Reason: "is set, but a custom tool takes free text"}
-	case t.Grammar != nil && !t.Custom:
-		return &ConfigError{Field: field + ".Grammar", Reason: "is set, but only a custom tool has one"}
-	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
-		return &ConfigError{Field: field + ".Grammar", Reason: `needs the syntax "lark" or "regex" and a definition`}
-	case t.Timeout < 0:
-		return &ConfigError{Field: field + ".Timeout", Reason: fmt.Sprintf("%v is negative", t.Timeout)}
-	case t.Parameters == nil || t.checked == string(t.Parameters):
-		return nil
-	}
-	if err := CheckStrict(t.Parameters); err != nil {
-		return &ConfigError{Field: field + ".Parameters", Reason: err.Error(), Err: err}
-	}
-	return nil
-}
 
 // toolParams are the tools as requests list them.
 func (l *Loop) toolParams() ([]responses.ToolUnionParam, error) {
@@ -358,43 +245,27 @@ func (r *run) notRun(c *Call) string {
 	return "not run: the run ended before this call was started"
 }
 
-// result is the newest result of the call id, or nil. Some servers use an ID
-// again in a later response, so a call that is pending has none whatever this
-// says.
-func (a *Answer) result(id string) *CallResult {
-	for i := len(a.Calls) - 1; i >= 0; i-- {
-		if a.Calls[i].ID == id {
-			return &a.Calls[i]
-		}
+// checkEdited refuses what BeforeRequest may have set against the Loop's State.
+func (r *run) checkEdited(p *responses.ResponseNewParams) error {
+	const hook = "BeforeRequest: "
+	stored := !p.Store.Valid() || p.Store.Value
+	switch {
+	case p.Model == "":
+		return &ConfigError{Field: hook + "model", Reason: "is empty"}
+	case p.Background.Valid() && p.Background.Value:
+		return &ConfigError{Field: hook + "background", Reason: "is true, but a Loop waits for its responses"}
+	case p.Input.OfInputItemList == nil && (r.keep || len(r.answer.Open) > 0):
+		return &ConfigError{Field: hook + "input", Reason: "is no list of items any more, but the conversation or the outputs of calls are in it; add to OfInputItemList"}
+	case r.loop.State == Stateless && stored:
+		return &ConfigError{Field: hook + "store", Reason: "is not false, but Loop.State is Stateless"}
+	case r.loop.State == Stateless && p.PreviousResponseID.Valid():
+		return &ConfigError{Field: hook + "previous_response_id", Reason: "is set, but Loop.State is Stateless"}
+	case r.loop.State != Stateless && !stored:
+		return &ConfigError{Field: hook + "store", Reason: "is false, but what is not stored cannot be continued; set Loop.State to Stateless"}
+	case r.loop.State != InConversation && !param.IsOmitted(p.Conversation):
+		return &ConfigError{Field: hook + "conversation", Reason: "is set, but Loop.State is not InConversation"}
+	case r.loop.State == InConversation && p.PreviousResponseID.Valid():
+		return &ConfigError{Field: hook + "previous_response_id", Reason: "is set, but Loop.State is InConversation"}
 	}
 	return nil
-}
-
-// pending is the pending call id, or nil.
-func (a *Answer) pending(id string) *Call {
-	if i := slices.IndexFunc(a.Pending, func(c Call) bool { return c.ID == id }); i >= 0 {
-		return &a.Pending[i]
-	}
-	return nil
-}
-
-// tool is the tool of that name, or nil if there is none or the request that the
-// model answered did not offer it.
-func (r *run) tool(name string) *Tool {
-	tools := r.loop.Tools
-	i := slices.IndexFunc(tools, func(t Tool) bool { return t.Name == name })
-	if i < 0 || r.offered != nil && !r.offered[name] {
-		return nil
-	}
-	return &tools[i]
-}
-
-func (r *run) toolNames() []string {
-	var names []string
-	for _, t := range r.loop.Tools {
-		if r.tool(t.Name) != nil {
-			names = append(names, t.Name)
-		}
-	}
-	return names
 }

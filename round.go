@@ -70,9 +70,6 @@ func (r *run) round(ctx context.Context, calls []Call) error {
 	return r.judge(rd.outcomes)
 }
 
-// held reports whether the call must not run before it was approved.
-func (c *Call) held() bool { return c.digest != "" && c.Decision == nil }
-
 // all runs the calls side by side, serial ones each alone.
 func (rd *round) all(ctx context.Context) {
 	for first := 0; first < len(rd.calls); {
@@ -297,8 +294,88 @@ func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *ou
 	returned = true
 }
 
-// done is the call as it stands in a result, where nothing is left to decide.
-func (c Call) done() Call {
-	c.Started, c.Decision, c.digest = false, nil, ""
-	return c
+// tool is the tool of that name, or nil if there is none or the request that the
+// model answered did not offer it.
+func (r *run) tool(name string) *Tool {
+	tools := r.loop.Tools
+	i := slices.IndexFunc(tools, func(t Tool) bool { return t.Name == name })
+	if i < 0 || r.offered != nil && !r.offered[name] {
+		return nil
+	}
+	return &tools[i]
+}
+
+func (r *run) toolNames() []string {
+	var names []string
+	for _, t := range r.loop.Tools {
+		if r.tool(t.Name) != nil {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// maxBadTurns is how many rounds in a row may hold nothing but calls that could
+// not be made. A model that has not found the tool's name or the form of its
+// arguments by then only spends the caller's tokens.
+const maxBadTurns = 4
+
+// judge stops a model that gets nowhere.
+func (r *run) judge(round []*outcome) error {
+	if len(round) == 0 { // a program goes on
+		return nil
+	}
+	bad := 0
+	var calls strings.Builder
+	var last string
+	for _, out := range round {
+		if out == nil { // it waits for approval
+			continue
+		}
+		if last = out.Text; out.refused {
+			bad++
+		}
+		if r.maxRepeats > 0 {
+			fmt.Fprintf(&calls, "%q %q %q\n", out.Name, out.Arguments, out.Text)
+		}
+	}
+	if bad == len(round) {
+		r.badTurns++
+	} else {
+		r.badTurns = 0
+	}
+	if r.badTurns == maxBadTurns {
+		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, last)
+	}
+	if r.maxRepeats > 0 {
+		if s := calls.String(); s == r.last {
+			r.repeats++
+		} else {
+			r.last, r.repeats = s, 0
+		}
+		if r.repeats > r.maxRepeats {
+			return fmt.Errorf("%w: %d rounds were the same", ErrRepeating, r.repeats+1)
+		}
+	}
+	return nil
+}
+
+// A PanicError is in [CallResult.Err] of a call whose handler panicked or left
+// its goroutine. The model reads only that the tool failed.
+type PanicError struct {
+	Value any    // what the handler panicked with, or nil for runtime.Goexit
+	Stack []byte // of the handler's goroutine
+}
+
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "the handler ended its goroutine with runtime.Goexit"
+	}
+	return fmt.Sprintf("the handler panicked: %v", e.Value)
+}
+
+// Unwrap returns Value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
 }

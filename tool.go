@@ -9,33 +9,6 @@ import (
 	"time"
 )
 
-// A Call is one request of the model to run a tool.
-type Call struct {
-	// Turn is the round, counted from one within a run, that the call is of.
-	Turn int
-	// ID pairs the call with its output. It is the model's, unique within a
-	// response.
-	ID string
-	// Name is the tool's, and Namespace that of the namespace that the model
-	// found it in, if any.
-	Name, Namespace string
-	// Arguments are the text that the model wrote: a JSON object if all is
-	// well, but it may be anything, also nothing.
-	Arguments json.RawMessage
-	// Custom reports that the tool is a custom one, so that Arguments are free
-	// text.
-	Custom bool
-	// Started reports, for a call that is pending in an [Answer], that its
-	// handler had begun: what it does may have happened.
-	Started bool
-	// Decision is what was decided of a call that needs approval; see
-	// [Answer.Approve].
-	Decision *Decision
-
-	caller callerID
-	digest string // of what approval was asked for
-}
-
 // A Handler runs a call.
 //
 // An error is for the model: it reads the error's text, and the run goes on.
@@ -172,3 +145,51 @@ func checkToolName(name string) error {
 	}
 	return nil
 }
+
+func (t *Tool) check(field string) error {
+	if err := checkToolName(t.Name); err != nil {
+		return &ConfigError{Field: field + ".Name", Reason: err.Error()}
+	}
+	field += " (" + t.Name + ")"
+	switch {
+	case t.err != nil:
+		return &ConfigError{Field: field, Reason: t.err.Error()}
+	case t.Handle == nil:
+		return &ConfigError{Field: field + ".Handle", Reason: "is nil"}
+	case t.Custom && t.Parameters != nil:
+		return &ConfigError{Field: field + ".Parameters", Reason: "is set, but a custom tool takes free text"}
+	case t.Grammar != nil && !t.Custom:
+		return &ConfigError{Field: field + ".Grammar", Reason: "is set, but only a custom tool has one"}
+	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
+		return &ConfigError{Field: field + ".Grammar", Reason: `needs the syntax "lark" or "regex" and a definition`}
+	case t.Timeout < 0:
+		return &ConfigError{Field: field + ".Timeout", Reason: fmt.Sprintf("%v is negative", t.Timeout)}
+	case t.Parameters == nil || t.checked == string(t.Parameters):
+		return nil
+	}
+	if err := CheckStrict(t.Parameters); err != nil {
+		return &ConfigError{Field: field + ".Parameters", Reason: err.Error(), Err: err}
+	}
+	return nil
+}
+
+// A ToolError is what a tool stopped the run with; see [Abort].
+type ToolError struct {
+	Call Call
+	Err  error
+}
+
+func (e *ToolError) Error() string {
+	return fmt.Sprintf("fnloop: tool %s (call %s): %v", e.Call.Name, e.Call.ID, e.Err)
+}
+
+// Unwrap returns e.Err.
+func (e *ToolError) Unwrap() error { return e.Err }
+
+// An ArgumentsError says why arguments were refused. Its text is for the model.
+type ArgumentsError struct {
+	Tool   string // its name
+	Reason string
+}
+
+func (e *ArgumentsError) Error() string { return e.Reason }

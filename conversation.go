@@ -82,31 +82,6 @@ func overrides(items []json.RawMessage) []responses.ResponseInputItemUnionParam 
 	return out
 }
 
-// checkEdited refuses what BeforeRequest may have set against the Loop's State.
-func (r *run) checkEdited(p *responses.ResponseNewParams) error {
-	const hook = "BeforeRequest: "
-	stored := !p.Store.Valid() || p.Store.Value
-	switch {
-	case p.Model == "":
-		return &ConfigError{Field: hook + "model", Reason: "is empty"}
-	case p.Background.Valid() && p.Background.Value:
-		return &ConfigError{Field: hook + "background", Reason: "is true, but a Loop waits for its responses"}
-	case p.Input.OfInputItemList == nil && (r.keep || len(r.answer.Open) > 0):
-		return &ConfigError{Field: hook + "input", Reason: "is no list of items any more, but the conversation or the outputs of calls are in it; add to OfInputItemList"}
-	case r.loop.State == Stateless && stored:
-		return &ConfigError{Field: hook + "store", Reason: "is not false, but Loop.State is Stateless"}
-	case r.loop.State == Stateless && p.PreviousResponseID.Valid():
-		return &ConfigError{Field: hook + "previous_response_id", Reason: "is set, but Loop.State is Stateless"}
-	case r.loop.State != Stateless && !stored:
-		return &ConfigError{Field: hook + "store", Reason: "is false, but what is not stored cannot be continued; set Loop.State to Stateless"}
-	case r.loop.State != InConversation && !param.IsOmitted(p.Conversation):
-		return &ConfigError{Field: hook + "conversation", Reason: "is set, but Loop.State is not InConversation"}
-	case r.loop.State == InConversation && p.PreviousResponseID.Valid():
-		return &ConfigError{Field: hook + "previous_response_id", Reason: "is set, but Loop.State is InConversation"}
-	}
-	return nil
-}
-
 // note keeps the items that a request adds to the conversation.
 func (r *run) note(p *responses.ResponseNewParams) error {
 	if !r.keep {
@@ -179,60 +154,6 @@ func withoutIDs(items []json.RawMessage) []json.RawMessage {
 	return out
 }
 
-// without is a JSON object without one of its members. The others stay as they
-// are, to the byte.
-func without(object json.RawMessage, member string) json.RawMessage {
-	return edit(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
-		return value, key != member
-	})
-}
-
-// withoutEach is object with member left out of each element of a list in it.
-func withoutEach(object json.RawMessage, list, member string) json.RawMessage {
-	return edit(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
-		var elements []json.RawMessage
-		if key != list || json.Unmarshal(value, &elements) != nil {
-			return value, true
-		}
-		parts := make([][]byte, len(elements))
-		for i, e := range elements {
-			parts[i] = without(e, member)
-		}
-		return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]")), true
-	})
-}
-
-// edit lets keep change or leave out the members of a JSON object, in order.
-func edit(object json.RawMessage, keep func(string, json.RawMessage) (json.RawMessage, bool)) json.RawMessage {
-	dec := json.NewDecoder(bytes.NewReader(object))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return object
-	}
-	out := []byte{'{'}
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
-			return object
-		}
-		key, _ := token.(string)
-		var value json.RawMessage
-		if dec.Decode(&value) != nil {
-			return object
-		}
-		if value, ok := keep(key, value); ok {
-			name, err := json.Marshal(key)
-			if err != nil {
-				return object
-			}
-			if len(out) > 1 {
-				out = append(out, ',')
-			}
-			out = append(append(append(out, name...), ':'), value...)
-		}
-	}
-	return append(out, '}')
-}
-
 // forgot reports whether the API has lost the response to continue from, and
 // makes the next request send the conversation itself, once.
 func (r *run) forgot(fail *failure) bool {
@@ -259,4 +180,90 @@ func (r *run) enter() (leave func(), err error) {
 		return nil, fmt.Errorf("%w: %s", ErrBusy, id)
 	}
 	return func() { busy.Delete(id) }, nil
+}
+
+// carry takes over what the next request must answer.
+func (r *run) carry(from *Answer, prompt string) {
+	a := r.answer
+	r.stopped = from.Stop
+	a.ID = from.ID
+	a.Conversation = from.Conversation
+	a.Items = slices.Clone(from.Items)
+	a.Paused = from.Paused
+	a.Prompt = prompt
+	if prompt == "" {
+		a.Prompt = from.Prompt
+	}
+	for _, id := range from.Open {
+		if !slices.Contains(a.Open, id) {
+			a.Open = append(a.Open, id)
+		}
+	}
+	if len(a.Open) == 0 { // an Answer made by hand
+		for _, c := range from.Pending {
+			a.Open = append(a.Open, c.ID)
+		}
+	}
+	for _, id := range a.Open {
+		if c := from.pending(id); c != nil {
+			a.Pending = append(a.Pending, *c)
+		} else if c := from.result(id); c != nil {
+			a.Calls = append(a.Calls, *c)
+			r.carried = append(r.carried, id)
+		} else {
+			a.Pending = append(a.Pending, Call{ID: id})
+		}
+	}
+}
+
+// accept moves the conversation on to a response that was completed. Of any
+// other it keeps the usage and moves nothing.
+func (r *run) accept(reply *reply, calls []item) error {
+	a := r.answer
+	if err := reply.check(); err != nil {
+		if a.Partial == "" {
+			a.Partial = reply.text()
+		}
+		if r.loop.State == InConversation {
+			r.owe(reply, calls)
+		}
+		return err
+	}
+	a.ID = reply.ID
+	a.Prompt = ""
+	a.Partial = ""
+	a.Paused = len(calls) == 0 && reply.runsProgram()
+	r.remember(reply)
+	a.Pending = a.Pending[:0]
+	r.delivered()
+	a.Open = nil
+	for _, it := range calls {
+		a.Open = append(a.Open, it.CallID)
+	}
+	return nil
+}
+
+// delivered drops what an earlier run has left to send.
+func (r *run) delivered() {
+	a := r.answer
+	a.Calls = slices.DeleteFunc(a.Calls, func(c CallResult) bool { return slices.Contains(r.carried, c.ID) })
+	r.carried = nil
+}
+
+// owe takes over the calls of a response that cannot be used, but is part of
+// its conversation all the same: the API wants outputs for them.
+func (r *run) owe(reply *reply, calls []item) {
+	if reply.Status != "completed" && reply.Status != "incomplete" {
+		return
+	}
+	a := r.answer
+	a.ID, a.Prompt, a.Open = reply.ID, "", nil
+	r.delivered()
+	a.Pending = []Call{}
+	for _, c := range r.number(calls, a.Turns+1) {
+		if c.ID != "" && !slices.Contains(a.Open, c.ID) {
+			a.Open = append(a.Open, c.ID)
+			a.Pending = append(a.Pending, c)
+		}
+	}
 }

@@ -389,3 +389,53 @@ func (r *reply) tell(emit func(Event)) {
 		}
 	}
 }
+
+// A ResponseError is a failure that came as a response with HTTP status 200:
+// its status is failed or cancelled.
+type ResponseError struct {
+	ID      string // of the response
+	Status  string // "failed" or "cancelled"
+	Code    string // such as "server_error" or "rate_limit_exceeded"; an open set
+	Message string
+}
+
+func (e *ResponseError) Error() string {
+	s := "fnloop: response: " + e.Status
+	if e.ID != "" {
+		s = fmt.Sprintf("fnloop: response %s: %s", e.ID, e.Status)
+	}
+	if e.Code != "" {
+		s += ": " + e.Code
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+// A ProtocolError is an answer that is no usable response: a page of HTML, a
+// response without a status, calls that cannot be told apart. Nothing of it was
+// run.
+type ProtocolError struct {
+	ID     string // of the response, if it had one
+	Reason string
+}
+
+func (e *ProtocolError) Error() string {
+	if e.ID != "" {
+		return fmt.Sprintf("fnloop: response %s: %s", e.ID, e.Reason)
+	}
+	return "fnloop: response: " + e.Reason
+}
+
+// An UnsupportedItemError is an item in a response that only the client can
+// answer and a Loop cannot, such as a computer_call. The response's calls were
+// not run, and the conversation continues from before it.
+type UnsupportedItemError struct {
+	Type string // of the item
+	ID   string // of the item
+}
+
+func (e *UnsupportedItemError) Error() string {
+	return fmt.Sprintf("fnloop: item %s of type %q needs an answer that a Loop cannot give; do not offer its tool to the model", e.ID, e.Type)
+}

@@ -1,0 +1,170 @@
+package fnloop
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"time"
+	"unicode/utf8"
+)
+
+// A Call is one request of the model to run a tool.
+type Call struct {
+	// Turn is the round, counted from one within a run, that the call is of.
+	Turn int
+	// ID pairs the call with its output. It is the model's, unique within a
+	// response.
+	ID string
+	// Name is the tool's, and Namespace that of the namespace that the model
+	// found it in, if any.
+	Name, Namespace string
+	// Arguments are the text that the model wrote: a JSON object if all is
+	// well, but it may be anything, also nothing.
+	Arguments json.RawMessage
+	// Custom reports that the tool is a custom one, so that Arguments are free
+	// text.
+	Custom bool
+	// Started reports, for a call that is pending in an [Answer], that its
+	// handler had begun: what it does may have happened.
+	Started bool
+	// Decision is what was decided of a call that needs approval; see
+	// [Answer.Approve].
+	Decision *Decision
+
+	caller callerID
+	digest string // of what approval was asked for
+}
+
+// A CallResult is a call with its output.
+type CallResult struct {
+	Call
+	Output
+	// Duration is how long the handler ran.
+	Duration time.Duration
+	// Err is the error that the handler returned, a *[PanicError] if it
+	// panicked. It is for the host: neither the model nor JSON has it.
+	Err error
+}
+
+// callJSON is the form of calls in JSON. Arguments that are a JSON object stay
+// one, any other text is a string that holds it. Where encoding/json would spell
+// the object in another way, Text has the model's own.
+type callJSON struct {
+	Turn       int             `json:"turn"`
+	ID         string          `json:"id"`
+	Name       string          `json:"name"`
+	Namespace  string          `json:"namespace,omitempty"`
+	Arguments  json.RawMessage `json:"arguments"`
+	Text       string          `json:"arguments_text,omitempty"`
+	Started    bool            `json:"started,omitempty"`
+	Output     *string         `json:"output,omitempty"`
+	IsError    *bool           `json:"is_error,omitempty"`
+	DurationMS *float64        `json:"duration_ms,omitempty"`
+	Content    []Content       `json:"content,omitempty"`
+	Truncated  bool            `json:"truncated,omitempty"`
+	Custom     bool            `json:"custom,omitempty"`
+	Caller     callerID        `json:"caller,omitempty"`
+	Decision   *Decision       `json:"decision,omitempty"`
+	Digest     string          `json:"digest,omitempty"`
+}
+
+func (c Call) json() (callJSON, error) {
+	j := callJSON{
+		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started,
+		Custom: c.Custom, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
+	}
+	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
+		j.Arguments = c.Arguments
+		if !bytes.Equal(respell(c.Arguments), c.Arguments) {
+			j.Text = string(c.Arguments)
+		}
+		return j, nil
+	}
+	var err error
+	j.Arguments, err = json.Marshal(string(c.Arguments))
+	return j, err
+}
+
+func (c *Call) set(j callJSON) error {
+	args := respell(j.Arguments)
+	var err error
+	if len(args) > 0 && args[0] == '"' {
+		var s string
+		err = json.Unmarshal(j.Arguments, &s)
+		args = []byte(s)
+	} else if j.Text != "" && bytes.Equal(respell([]byte(j.Text)), args) {
+		args = []byte(j.Text)
+	}
+	*c = Call{
+		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started,
+		Custom: j.Custom, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
+	}
+	return err
+}
+
+// MarshalJSON gives turn, id, name and arguments.
+func (c Call) MarshalJSON() ([]byte, error) {
+	j, err := c.json()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (c *Call) UnmarshalJSON(data []byte) error {
+	var j callJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	return c.set(j)
+}
+
+// MarshalJSON gives turn, id, name, arguments, output, is_error and
+// duration_ms, in milliseconds.
+func (c CallResult) MarshalJSON() ([]byte, error) {
+	j, err := c.Call.json()
+	if err != nil {
+		return nil, err
+	}
+	ms := float64(c.Duration) / float64(time.Millisecond)
+	j.Output, j.IsError, j.DurationMS = &c.Text, &c.IsError, &ms
+	j.Content, j.Truncated = c.Content, c.Truncated
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (c *CallResult) UnmarshalJSON(data []byte) error {
+	var j callJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	*c = CallResult{Output: Output{Content: j.Content, Truncated: j.Truncated}}
+	if j.Output != nil {
+		c.Text = *j.Output
+	}
+	if j.IsError != nil {
+		c.IsError = *j.IsError
+	}
+	if j.DurationMS != nil {
+		c.Duration = time.Duration(math.Round(*j.DurationMS * float64(time.Millisecond)))
+	}
+	return c.Call.set(j)
+}
+
+// done is the call as it stands in a result, where nothing is left to decide.
+func (c Call) done() Call {
+	c.Started, c.Decision, c.digest = false, nil, ""
+	return c
+}
+
+// held reports whether the call must not run before it was approved.
+func (c *Call) held() bool { return c.digest != "" && c.Decision == nil }
+
+func (r *run) number(calls []item, turn int) []Call {
+	out := make([]Call, len(calls))
+	for i, it := range calls {
+		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+package fnloop
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// respond sends the next request until it gets a response that is worth
+// reading, and counts what every response used.
+func (r *run) respond(ctx context.Context) (*reply, error) {
+	params, err := r.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.emit(TurnStarted{r.answer.Turns + 1})
+	t := &tries{}
+	for {
+		if ctx.Err() != nil {
+			return nil, r.ended(ctx, t.last)
+		}
+		t.count++
+		start := time.Now()
+		reply, fail := r.try(ctx, params)
+		if reply != nil {
+			r.count(reply)
+			if fail = reply.failure(); fail != nil && reply.seen {
+				fail.retry = false
+			}
+		}
+		r.log.DebugContext(ctx, "request", "attempt", t.count, "turn", r.answer.Turns, "previous", r.answer.ID,
+			"duration", time.Since(start), "failure", fail)
+		if fail == nil {
+			return r.took(reply), nil
+		}
+		if reply == nil && r.forgot(fail) {
+			if params, err = r.request(ctx); err != nil {
+				return nil, err
+			}
+			t.count--
+			continue
+		}
+		t.add(fail)
+		if ctx.Err() != nil {
+			return nil, r.ended(ctx, t.last)
+		}
+		wait := fail.wait
+		if wait < 0 {
+			wait = min(backoff(t.count), r.maxRetryWait)
+		}
+		if r.loop.State == InConversation && fail.maybeDelivered {
+			fail.retry = false // what was delivered is in the conversation, and cannot be sent twice
+		}
+		if !fail.retry || t.count >= r.attempts || wait > r.maxRetryWait {
+			if reply != nil {
+				return r.took(reply), nil // it says itself what failed
+			}
+			return nil, t.last
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, r.ended(ctx, t.last)
+		}
+	}
+}
+
+// tries are the attempts to send one request.
+type tries struct {
+	count          int
+	maybeDelivered bool
+	last           error
+}
+
+func (t *tries) add(fail *failure) {
+	t.maybeDelivered = t.maybeDelivered || fail.maybeDelivered
+	t.last = fail.err
+	switch e := fail.err.(type) {
+	case *RequestError:
+		e.Attempts, e.MaybeDelivered = t.count, t.maybeDelivered
+	case *StreamError:
+		e.Attempts, e.MaybeDelivered = t.count, t.maybeDelivered
+	}
+}
+
+func (r *run) count(reply *reply) {
+	r.answer.Responses++
+	if u, ok := reply.usage(); ok {
+		r.answer.Usage.add(u)
+	} else {
+		r.answer.Unmetered++
+	}
+}
+
+// took tells the reader of the response that the loop goes on with.
+func (r *run) took(reply *reply) *reply {
+	u, _ := reply.usage()
+	r.emit(TurnFinished{r.answer.Turns + 1, u})
+	return reply
+}
+
+// A failure is why one attempt got nothing that the loop can go on with.
+type failure struct {
+	err            error
+	retry          bool          // it may go away
+	wait           time.Duration // that the API asked for; negative means none
+	maybeDelivered bool
+}
+
+func (f *failure) String() string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprint(f.err)
+}
+
+// failure is not nil for a response that failed for a passing reason.
+func (r *reply) failure() *failure {
+	if r.Status != "failed" || r.Error == nil {
+		return nil
+	}
+	switch r.Error.Code {
+	case "server_error", "rate_limit_exceeded":
+		return &failure{err: r.check(), retry: true, wait: waitInText(r.Error.Message), maybeDelivered: true}
+	}
+	return nil
+}
+
+// try sends a request once, in the way that suits the reader and the client.
+func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+	if r.loop.WebSocket {
+		if reply, fail, ok := r.converse(ctx, params); ok {
+			return reply, fail
+		}
+	}
+	if r.opts.emit != nil {
+		switch r.loop.Client.(type) {
+		case *responses.ResponseService, Streamer:
+			return r.stream(ctx, params)
+		}
+	}
+	reply, fail := r.post(ctx, params)
+	if reply != nil {
+		reply.tell(r.emit)
+	}
+	return reply, fail
+}
+
+// post sends a request once and waits for the whole response.
+func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+	var answer *http.Response
+	var body []byte
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(nil)}
+	_, sdk := r.loop.Client.(*responses.ResponseService)
+	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
+		opts = append(opts, option.WithResponseBodyInto(&body))
+	}
+	res, err := r.loop.Client.New(ctx, params, opts...)
+	if err != nil {
+		return nil, classify(err, answer)
+	}
+	var got *reply
+	switch {
+	case sdk:
+		got, err = decodeReply(body)
+	case res == nil:
+		err = &ProtocolError{Reason: "the client returned neither a response nor an error"}
+	default:
+		got, err = readReply(res)
+	}
+	if err != nil {
+		return nil, &failure{err: err}
+	}
+	return got, nil
+}
+
+// A RequestError says why a request got no response: the network failed, or
+// the API answered with an error. It wraps the last attempt's error, so that
+// errors.As finds a *responses.Error of openai-go in it.
+type RequestError struct {
+	// StatusCode is that of the last answer, or zero when there was none.
+	StatusCode int
+	// Code, Message, Param and RequestID are what the API said of it, each
+	// empty when it did not.
+	Code, Message, Param, RequestID string
+	// RetryAfter is how long the last answer asked to wait, or zero.
+	RetryAfter time.Duration
+	// Attempts is how often the request was sent.
+	Attempts int
+	// MaybeDelivered reports that the API may have made a response, and charged
+	// for it, although none arrived.
+	MaybeDelivered bool
+	// Err is the last attempt's error.
+	Err error
+}
+
+func (e *RequestError) Error() string {
+	var b strings.Builder
+	b.WriteString("fnloop: request: ")
+	b.WriteString(e.Err.Error())
+	if e.Code != "" {
+		fmt.Fprintf(&b, ": %s", e.Code)
+	}
+	if e.Message != "" {
+		fmt.Fprintf(&b, ": %s", e.Message)
+	}
+	if e.Param != "" {
+		fmt.Fprintf(&b, " (param %s)", e.Param)
+	}
+	if e.RequestID != "" {
+		fmt.Fprintf(&b, " (request %s)", e.RequestID)
+	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, " (asks to wait %v)", e.RetryAfter)
+	}
+	if e.Attempts > 1 {
+		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)
+	}
+	if e.MaybeDelivered {
+		b.WriteString(" (may have been delivered)")
+	}
+	return b.String()
+}
+
+// Unwrap returns e.Err.
+func (e *RequestError) Unwrap() error { return e.Err }

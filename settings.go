@@ -1,0 +1,116 @@
+package fnloop
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// Defaults of a Loop's fields.
+const (
+	DefaultMaxTurns     = 8
+	DefaultParallel     = 8
+	DefaultAttempts     = 3
+	DefaultMaxRetryWait = time.Minute
+	DefaultGrace        = 2 * time.Second
+	DefaultIdleTimeout  = 5 * time.Minute
+)
+
+// settings are a Loop's fields, checked and with their defaults filled in.
+type settings struct {
+	loop         *Loop
+	logger       *slog.Logger
+	params       []responses.ToolUnionParam
+	maxTurns     int
+	maxRepeats   int
+	parallel     int
+	maxOutput    int
+	grace        time.Duration
+	idleTimeout  time.Duration
+	attempts     int
+	maxRetryWait time.Duration
+}
+
+func (l *Loop) settings() (*settings, error) {
+	s := &settings{loop: l, logger: l.Logger}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if c, ok := l.Client.(*responses.ResponseService); l.Client == nil || ok && c == nil {
+		return nil, &ConfigError{Field: "Loop.Client", Reason: "is nil; give it the Responses field of openai-go's client"}
+	}
+	if _, ok := l.Client.(*responses.ResponseService); l.WebSocket && !ok {
+		return nil, &ConfigError{Field: "Loop.WebSocket", Reason: fmt.Sprintf("is set, but a Client of type %T has none; give it a *responses.ResponseService", l.Client)}
+	}
+	if l.Model == "" && l.BeforeRequest == nil {
+		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}
+	}
+	for _, n := range []struct {
+		field     string
+		value     int
+		otherwise int
+		into      *int
+	}{
+		{"MaxTurns", l.MaxTurns, DefaultMaxTurns, &s.maxTurns},
+		{"MaxRepeats", l.MaxRepeats, 0, &s.maxRepeats},
+		{"Parallel", l.Parallel, DefaultParallel, &s.parallel},
+		{"MaxOutput", l.MaxOutput, MaxOutput, &s.maxOutput},
+		{"Attempts", l.Attempts, DefaultAttempts, &s.attempts},
+	} {
+		if n.value < 0 {
+			return nil, &ConfigError{Field: "Loop." + n.field, Reason: fmt.Sprintf("%d is negative", n.value)}
+		}
+		if *n.into = n.value; n.value == 0 {
+			*n.into = n.otherwise
+		}
+	}
+	for _, d := range []struct {
+		field     string
+		value     time.Duration
+		otherwise time.Duration
+		into      *time.Duration
+	}{
+		{"Grace", l.Grace, DefaultGrace, &s.grace},
+		{"IdleTimeout", l.IdleTimeout, DefaultIdleTimeout, &s.idleTimeout},
+		{"MaxRetryWait", l.MaxRetryWait, DefaultMaxRetryWait, &s.maxRetryWait},
+	} {
+		if d.value < 0 {
+			return nil, &ConfigError{Field: "Loop." + d.field, Reason: fmt.Sprintf("%v is negative", d.value)}
+		}
+		if *d.into = d.value; d.value == 0 {
+			*d.into = d.otherwise
+		}
+	}
+	for i := range l.Tools {
+		field := fmt.Sprintf("Loop.Tools[%d]", i)
+		if err := l.Tools[i].check(field); err != nil {
+			return nil, err
+		}
+		if j := slices.IndexFunc(l.Tools[:i], func(t Tool) bool { return t.Name == l.Tools[i].Name }); j >= 0 {
+			return nil, &ConfigError{Field: field + ".Name", Reason: fmt.Sprintf("%q is the name of Tools[%d] too", l.Tools[i].Name, j)}
+		}
+	}
+	const maxTools = 128 // what the API takes in one request
+	if len(l.Tools) > maxTools {
+		return nil, &ConfigError{Field: "Loop.Tools", Reason: fmt.Sprintf("%d are more than the %d that a request may list", len(l.Tools), maxTools)}
+	}
+	var err error
+	s.params, err = l.toolParams()
+	return s, err
+}
+
+// A ConfigError says what is wrong with a Loop, a Tool, a prompt or an Answer
+// to continue from. Nothing was sent.
+type ConfigError struct {
+	Field  string // such as "Loop.Client" or "prompt"
+	Reason string
+	Err    error // what was wrong, if there is more to it than Reason says
+}
+
+func (e *ConfigError) Error() string { return "fnloop: " + e.Field + ": " + e.Reason }
+
+// Unwrap returns e.Err.
+func (e *ConfigError) Unwrap() error { return e.Err }

@@ -1,0 +1,180 @@
+package fnloop
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// text is what is left of a stream: all of it in head, or head and tail with
+// gone bytes missing between them.
+type text struct {
+	head, tail []byte
+	gone       int64
+}
+
+func (t text) size() int64 { return int64(len(t.head)+len(t.tail)) + t.gone }
+
+// cost is the length of the whole stream as it is encoded, or more than
+// limit where that is enough to know.
+func (t text) cost(limit int, as encoding) int {
+	if t.gone > 0 || len(t.head) > limit {
+		return limit + 1
+	}
+	n, cost := prefix(t.head, limit, as)
+	if n < len(t.head) {
+		return limit + 1
+	}
+	return cost
+}
+
+// cut gives the stream in at most room bytes as it is encoded. Where that is
+// not all, it keeps as much of the head as of the tail, cuts on runes and says
+// how many bytes of the stream are missing.
+func (t text) cut(room int, as encoding) (s string, cut bool) {
+	if t.gone == 0 {
+		if n, _ := prefix(t.head, room, as); n == len(t.head) {
+			return valid(t.head), false
+		}
+	}
+	const marker = "\n[... %d bytes left out ...]\n"
+	const reserve = len(marker) + 2 + 19 // two escaped newlines, nineteen digits
+	if room < reserve {
+		n, _ := prefix(t.head, room, as)
+		return valid(t.head[:n]), true
+	}
+	room -= reserve
+	head, tail := t.head, t.tail
+	if t.gone > 0 {
+		head, tail = trimPartialEnd(head), trimPartialStart(tail)
+	}
+	n, used := prefix(head, room/2, as)
+	if t.gone == 0 {
+		tail = head[n:]
+	}
+	m := suffix(tail, room-used, as)
+	missing := t.size() - int64(n) - int64(m)
+	return valid(head[:n]) + fmt.Sprintf(marker, missing) + valid(tail[len(tail)-m:]), true
+}
+
+// prefix is how many leading bytes of b, a whole number of runes, fit into room
+// bytes as they are encoded, and how many of those they take.
+func prefix(b []byte, room int, as encoding) (n, used int) {
+	for n < len(b) {
+		r, size := rune(b[n]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(b[n:])
+		}
+		c := runeCost(r, size, as)
+		if used+c > room {
+			break
+		}
+		used += c
+		n += size
+	}
+	return n, used
+}
+
+// suffix is how many trailing bytes of b fit into room bytes.
+func suffix(b []byte, room int, as encoding) (n int) {
+	for n < len(b) {
+		r, size := utf8.DecodeLastRune(b[:len(b)-n])
+		c := runeCost(r, size, as)
+		if c > room {
+			break
+		}
+		room -= c
+		n += size
+	}
+	return n
+}
+
+// An encoding says what a budget counts.
+type encoding int
+
+const (
+	plain        encoding = iota // the bytes of the text
+	jsonText                     // the bytes within a JSON string
+	htmlSafeJSON                 // the same, as json.Marshal escapes it
+)
+
+// runeCost is how many bytes become of a rune that takes size bytes, where an
+// invalid byte becomes U+FFFD.
+func runeCost(r rune, size int, as encoding) int {
+	switch {
+	case r == utf8.RuneError && size == 1:
+		return utf8.RuneLen(utf8.RuneError)
+	case as == plain:
+	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t', r == '\b', r == '\f':
+		return 2
+	case r < ' ', r == '\u2028', r == '\u2029', as == htmlSafeJSON && (r == '<' || r == '>' || r == '&'):
+		return 6
+	}
+	return size
+}
+
+func encodedLen(s string, as encoding) int {
+	_, used := prefix([]byte(s), MaxOutput, as)
+	return used
+}
+
+// valid makes a string of b in which every invalid byte is one U+FFFD.
+func valid(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	out := make([]byte, 0, len(b)+len(b)/2)
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		out = utf8.AppendRune(out, r)
+		b = b[size:]
+	}
+	return string(out)
+}
+
+// limitText gives s as valid UTF-8 in at most limit bytes. What is longer loses
+// its middle.
+func limitText(s string, limit int) string {
+	if len(s) <= limit && invalidUTF8(s) < 0 {
+		return s
+	}
+	s, _ = text{head: []byte(s)}.cut(limit, plain)
+	return s
+}
+
+// invalidUTF8 is the offset of the first invalid byte in s, or -1.
+func invalidUTF8(s string) int {
+	if utf8.ValidString(s) {
+		return -1
+	}
+	for i, r := range s {
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// trimPartialEnd drops the beginning of a rune whose rest is missing.
+func trimPartialEnd(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// trimPartialStart drops the end of a rune whose beginning is missing.
+func trimPartialStart(b []byte) []byte {
+	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
+		if utf8.RuneStart(b[i]) {
+			return b[i:]
+		}
+	}
+	return b
+}
