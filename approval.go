@@ -69,7 +69,7 @@ func (a *Answer) decide(id string, d Decision) error {
 // that cannot be made are answered and not asked about.
 func (r *run) needsApproval(ctx context.Context, c *Call) bool {
 	t := r.tool(c.Name)
-	if t == nil || t.NeedsApproval == nil || c.Decision != nil || t.fits != nil && t.fits(c.Arguments) != nil {
+	if t == nil || t.NeedsApproval == nil || c.Decision != nil || t.checkArguments(c.Arguments) != nil {
 		return false
 	}
 	needs := true

@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"math"
 	"time"
@@ -33,6 +34,25 @@ type Call struct {
 
 	caller callerID
 	digest string // of what approval was asked for
+}
+
+type callKey struct{}
+
+func withCall(ctx context.Context, call Call) context.Context {
+	return context.WithValue(ctx, callKey{}, call)
+}
+
+// CallFrom returns the call that a handler answers, given the handler's context
+// or one made from it. This is how the function of [NewTool], which gets its
+// arguments alone, learns the call's ID. It reports false elsewhere. The Call is
+// a copy, its Arguments too.
+//
+// An ID is unique within a response, and some servers use one again later, so a
+// key that must never repeat needs the conversation's own name beside it.
+func CallFrom(ctx context.Context) (Call, bool) {
+	call, ok := ctx.Value(callKey{}).(Call)
+	call.Arguments = bytes.Clone(call.Arguments)
+	return call, ok
 }
 
 // A CallResult is a call with its output.

@@ -29,7 +29,7 @@ func (l *Loop) toolParams() ([]responses.ToolUnionParam, error) {
 		if err != nil {
 			return nil, &ConfigError{Field: fmt.Sprintf("Loop.Tools[%d].Parameters", i), Reason: err.Error()}
 		}
-		f := &responses.FunctionToolParam{Name: t.Name, Parameters: parameters, Strict: param.NewOpt(true)}
+		f := &responses.FunctionToolParam{Name: t.Name, Parameters: parameters, Strict: param.NewOpt(!t.NonStrict)}
 		if t.Description != "" {
 			f.Description = param.NewOpt(t.Description)
 		}

@@ -1,7 +1,6 @@
 package fnloop
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -268,8 +267,7 @@ func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *ou
 		}
 		done <- out
 	}()
-	call.Arguments = bytes.Clone(call.Arguments) // the handler may write to its own
-	res, err := tool.Handle(ctx, call)
+	res, err := tool.answer(ctx, call)
 	if err == nil {
 		err = res.check()
 	}

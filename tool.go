@@ -1,12 +1,15 @@
 package fnloop
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"time"
+
+	"github.com/fnloop/fnloop/internal/strict"
 )
 
 // A Handler runs a call.
@@ -27,9 +30,15 @@ type Tool struct {
 	Name string
 	// Description tells the model what the tool does and when to use it.
 	Description string
-	// Parameters is the strict JSON schema of the arguments; see [CheckStrict].
-	// Nil means that there are none.
+	// Parameters is the JSON schema of the arguments, a strict one unless
+	// NonStrict is set; see [CheckStrict]. Nil means that there are none.
 	Parameters json.RawMessage
+	// NonStrict sends strict: false with Parameters that are not strict, such as
+	// those of somebody else's tool. They are not checked, and each member of
+	// the schema is sent to the byte. The model is then not held to them, so
+	// that Handle has to check the arguments: the Loop refuses only what is no
+	// JSON object. A call without any text has the arguments {}.
+	NonStrict bool
 	// Handle runs the calls. It must be safe for concurrent use unless Serial
 	// is set and the Loop serves one run at a time.
 	Handle Handler
@@ -91,7 +100,7 @@ func NewTool[In, Out any](name, description string, fn func(context.Context, In)
 		if err := decoder.Decode(call.Arguments, &in); err != nil {
 			return Output{}, &ArgumentsError{Tool: name, Reason: err.Error()}
 		}
-		out, err := fn(ctx, in)
+		out, err := fn(withCall(ctx, call), in)
 		if err != nil {
 			if o, ok := any(out).(Output); ok {
 				return o, err
@@ -128,6 +137,38 @@ type abort struct{ err error }
 func (a *abort) Error() string { return a.err.Error() }
 func (a *abort) Unwrap() error { return a.err }
 
+// answer runs the handler of a call. Arguments that its schema does not hold to
+// a form have to be an object at least.
+func (t *Tool) answer(ctx context.Context, call Call) (Output, error) {
+	ctx = withCall(ctx, call)
+	call.Arguments = bytes.Clone(call.Arguments) // the handler may write to its own
+	if t.NonStrict {
+		if err := t.checkArguments(call.Arguments); err != nil {
+			return Output{}, err
+		}
+		if len(bytes.TrimSpace(call.Arguments)) == 0 {
+			call.Arguments = json.RawMessage("{}")
+		}
+	}
+	return t.Handle(ctx, call)
+}
+
+// checkArguments reports what is wrong with a call's arguments as an
+// [*ArgumentsError], where that can be told without its handler.
+func (t *Tool) checkArguments(args json.RawMessage) error {
+	var err error
+	switch {
+	case t.fits != nil:
+		err = t.fits(args)
+	case t.NonStrict:
+		err = strict.CheckObject(args)
+	}
+	if err != nil {
+		return &ArgumentsError{Tool: t.Name, Reason: err.Error()}
+	}
+	return nil
+}
+
 func checkToolName(name string) error {
 	const maxName = 64 // what Chat Completions, Azure and relays take; Responses itself takes 128
 	if name == "" {
@@ -158,13 +199,20 @@ func (t *Tool) check(field string) error {
 		return &ConfigError{Field: field + ".Handle", Reason: "is nil"}
 	case t.Custom && t.Parameters != nil:
 		return &ConfigError{Field: field + ".Parameters", Reason: "is set, but a custom tool takes free text"}
+	case t.Custom && t.NonStrict:
+		return &ConfigError{Field: field + ".NonStrict", Reason: "is set, but a custom tool takes free text"}
 	case t.Grammar != nil && !t.Custom:
 		return &ConfigError{Field: field + ".Grammar", Reason: "is set, but only a custom tool has one"}
 	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
 		return &ConfigError{Field: field + ".Grammar", Reason: `needs the syntax "lark" or "regex" and a definition`}
 	case t.Timeout < 0:
 		return &ConfigError{Field: field + ".Timeout", Reason: fmt.Sprintf("%v is negative", t.Timeout)}
-	case t.Parameters == nil || t.checked == string(t.Parameters):
+	case t.Parameters == nil || t.checked != "" && t.checked == string(t.Parameters):
+		return nil
+	case t.NonStrict:
+		if err := strict.CheckObject(t.Parameters); err != nil || len(t.Parameters) == 0 {
+			return &ConfigError{Field: field + ".Parameters", Reason: "is not a JSON object", Err: err}
+		}
 		return nil
 	}
 	if err := CheckStrict(t.Parameters); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -278,4 +279,122 @@ func FuzzCallJSON(f *testing.F) {
 			t.Fatalf("%q became %q through %s", args, got.Arguments, b)
 		}
 	})
+}
+
+// A schema that was written elsewhere goes out as it is, down to what strict
+// mode refuses, and the model's arguments reach the handler as they came.
+func TestNonStrictTool(t *testing.T) {
+	properties := `{"z": {"type":"object","additionalProperties":{"type":"string"}}, "a":{"type":"number","default":1e3,"description":"a < b & é \u00e9"}}`
+	schema := `{ "type":"object", "properties":` + properties + `, "$schema":"http://json-schema.org/draft-07/schema#"}`
+	loop, srv := play(t, rt.Call("call_1", "open", `{"z":{"k":"v"},"other":[1,2]}`), rt.Text("done"))
+	var got string
+	loop.Tools = []fnloop.Tool{{Name: "open", NonStrict: true, Parameters: json.RawMessage(schema), Handle: func(_ context.Context, c fnloop.Call) (fnloop.Output, error) {
+		got = string(c.Arguments)
+		return fnloop.Output{Text: "ok"}, nil
+	}}}
+	_, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	assert.Equal(t, `{"z":{"k":"v"},"other":[1,2]}`, got)
+	tool := posts(t, srv)[0]["tools"].([]any)[0].(map[string]any)
+	assert.Equal(t, false, tool["strict"], "it is sent, since the API takes an absent one for true where it can")
+	assert.Contains(t, string(srv.Requests()[0].Body), properties, "to the byte")
+	sent, err := json.Marshal(tool["parameters"])
+	require.NoError(t, err)
+	assert.JSONEq(t, schema, string(sent))
+}
+
+func TestNonStrictToolArguments(t *testing.T) {
+	for _, tt := range []struct{ name, args, handler, model string }{
+		{"an object", ` {"a":1, "b":[]} `, ` {"a":1, "b":[]} `, "ok"},
+		{"nothing", "", "{}", "ok"},
+		{"white space", " \n", "{}", "ok"},
+		{"a list", "[1]", "", "expected object, got array"},
+		{"null", "null", "", "expected object, got null"},
+		{"an object in a string", `"{}"`, "", "expected object"},
+		{"two objects", "{}{}", "", "not JSON"},
+		{"cut", `{"a":`, "", "incomplete JSON"},
+		{"prose", "path=/tmp", "", "not JSON"},
+		{"half a character", `{"a":"\ud83d"}`, "", "surrogate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			tool := fnloop.Tool{Name: "open", NonStrict: true, NeedsApproval: fnloop.Always, Handle: func(_ context.Context, c fnloop.Call) (fnloop.Output, error) {
+				got = string(c.Arguments)
+				return fnloop.Output{Text: "ok"}, nil
+			}}
+			script := []rt.Reply{rt.Call("call_1", "open", tt.args), rt.Text("done")}
+			loop, srv := play(t, script...)
+			loop.Tools = []fnloop.Tool{tool}
+			answer, err := loop.Run(t.Context(), "hi")
+			if tt.handler != "" {
+				require.ErrorIs(t, err, fnloop.ErrApproval)
+				require.NoError(t, answer.Approve("call_1"))
+				_, err = loop.Continue(t.Context(), answer, "")
+			}
+			require.NoError(t, err, "nobody is asked to approve what cannot be run")
+			assert.Equal(t, tt.handler, got)
+			assert.Contains(t, outputs(t, posts(t, srv)[1])[1], tt.model)
+		})
+	}
+}
+
+func TestNonStrictToolRefuses(t *testing.T) {
+	handle := func(context.Context, fnloop.Call) (fnloop.Output, error) { return fnloop.Output{}, nil }
+	for name, tool := range map[string]fnloop.Tool{
+		"no JSON":   {Parameters: json.RawMessage(`{"type":`)},
+		"a list":    {Parameters: json.RawMessage(`[]`)},
+		"empty":     {Parameters: json.RawMessage(``)},
+		"true":      {Parameters: json.RawMessage(`true`)},
+		"free text": {Custom: true},
+	} {
+		tool.Name, tool.Handle, tool.NonStrict = "open", handle, true
+		loop, _ := play(t)
+		loop.Tools = []fnloop.Tool{tool}
+		answer, err := loop.Run(t.Context(), "hi")
+		var bad *fnloop.ConfigError
+		require.ErrorAs(t, err, &bad, name)
+		assert.Contains(t, bad.Field, "Loop.Tools[0] (open).", name)
+		assert.Equal(t, fnloop.StopInvalid, answer.Stop)
+	}
+}
+
+func TestCallFrom(t *testing.T) {
+	_, ok := fnloop.CallFrom(t.Context())
+	assert.False(t, ok, "there is no call")
+
+	var mu sync.Mutex
+	ids := make(map[string]string)
+	note := func(ctx context.Context, args string) {
+		type key struct{}
+		call, ok := fnloop.CallFrom(context.WithValue(ctx, key{}, 1))
+		require.True(t, ok)
+		require.Equal(t, args, string(call.Arguments))
+		clear(call.Arguments) // a copy
+		mu.Lock()
+		defer mu.Unlock()
+		ids[call.ID] = call.Name
+	}
+	loop, _ := play(t,
+		rt.Join(rt.Call("call_1", "typed", `{"a":1,"b":2}`), rt.Call("call_2", "typed", `{"a":3,"b":4}`), rt.Call("call_3", "raw", "")),
+		rt.Text("done"),
+	)
+	loop.Tools = []fnloop.Tool{
+		fnloop.MustTool("typed", "", func(ctx context.Context, in addInput) (string, error) {
+			args := fmt.Sprintf(`{"a":%d,"b":%d}`, in.A, in.B)
+			note(ctx, args)
+			note(ctx, args)
+			return "", nil
+		}),
+		{Name: "raw", Handle: func(ctx context.Context, call fnloop.Call) (fnloop.Output, error) {
+			note(ctx, "")
+			return fnloop.Output{}, nil
+		}},
+	}
+	_, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"call_1": "typed", "call_2": "typed", "call_3": "raw"}, ids)
+
+	_, err = loop.Tools[0].Handle(t.Context(), fnloop.Call{ID: "call_4", Name: "typed", Arguments: json.RawMessage(`{"a":5,"b":6}`)})
+	require.NoError(t, err)
+	assert.Equal(t, "typed", ids["call_4"], "without a Loop too")
 }
