@@ -80,6 +80,22 @@ var Policy = []Rule{
 		{Index: 0, Op: NotEqual}, {Index: 2, Op: NotEqual},
 	}},
 
+	// The supervisor is the first process, and a kill of the sandbox has to wait
+	// until that has had its turn. Nobody puts it behind: by its number, of which
+	// the kernel looks at one half, or among all of a group or of a user. A
+	// program may do what it likes to its own processes, one by one.
+	{Names: []string{"sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity"}, Errno: eperm, Args: []Arg{
+		half(0, 1),
+	}},
+	{Names: []string{"setpriority"}, Errno: eperm, Args: []Arg{half(0, 0), half(1, 1)}}, // PRIO_PROCESS
+	{Names: []string{"setpriority"}, Errno: eperm, Args: []Arg{half(0, 1)}},             // PRIO_PGRP
+	{Names: []string{"setpriority"}, Errno: eperm, Args: []Arg{half(0, 2)}},             // PRIO_USER
+	{Names: []string{"ioprio_set"}, Errno: eperm, Args: []Arg{half(0, 1), half(1, 1)}},  // IOPRIO_WHO_PROCESS
+	{Names: []string{"ioprio_set"}, Errno: eperm, Args: []Arg{half(0, 2)}},              // IOPRIO_WHO_PGRP
+	{Names: []string{"ioprio_set"}, Errno: eperm, Args: []Arg{half(0, 3)}},              // IOPRIO_WHO_USER
+	// Nor does a program keep others off the processor core that it runs on.
+	{Names: []string{"prctl"}, Errno: eperm, Args: []Arg{half(0, 62)}}, // PR_SCHED_CORE
+
 	// Large and young parts of the kernel that a script has no use for.
 	{Names: []string{
 		"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
@@ -129,7 +145,11 @@ func protocol(op Op, n uint64) Rule {
 	return Rule{Names: []string{"socket", "socketpair"}, Errno: eprotonosupport, Args: []Arg{{Index: 2, Op: op, Value: n}}}
 }
 
-// ioctl compares the half of the argument that the kernel looks at.
 func ioctl(request uint64) Rule {
-	return Rule{Names: []string{"ioctl"}, Errno: eperm, Args: []Arg{{Index: 1, Op: MaskedEqual, Value: request, Mask: 0xffffffff}}}
+	return Rule{Names: []string{"ioctl"}, Errno: eperm, Args: []Arg{half(1, request)}}
+}
+
+// half is about an argument of which the kernel looks at the low half only.
+func half(index uint, value uint64) Arg {
+	return Arg{Index: index, Op: MaskedEqual, Value: value, Mask: 0xffffffff}
 }
