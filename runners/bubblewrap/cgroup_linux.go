@@ -112,7 +112,7 @@ func (c *cgroups) try() error {
 			}
 		}
 	}
-	g, err := c.make(spec{memory: DefaultMemory, pids: DefaultPIDs, cpus: 1})
+	g, err := c.make(spec{Memory: DefaultMemory, PIDs: DefaultPIDs, CPUs: 1})
 	if err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func (c *cgroups) make(s spec) (*cgroup, error) {
 }
 
 func (g *cgroup) limit(s spec) error {
-	memory := strconv.FormatInt(s.memory, 10)
-	pids := strconv.Itoa(s.pids + 1) // and the supervisor
+	memory := strconv.FormatInt(s.Memory, 10)
+	pids := strconv.Itoa(s.PIDs + 1) // and the supervisor
 	if g.of.version == 1 {
 		// The limit with swap cannot be below the other, and is not there
 		// where the kernel does not count swap.
@@ -170,7 +170,7 @@ func (g *cgroup) limit(s spec) error {
 		return err
 	}
 	const period = 100_000 // microseconds, the kernel's default
-	quota := strconv.Itoa(max(1000, int(s.cpus*period)))
+	quota := strconv.Itoa(max(1000, int(s.CPUs*period)))
 	if g.of.version == 1 {
 		return write(filepath.Join(g.dirs[last], "cpu.cfs_quota_us"), quota)
 	}

@@ -70,7 +70,7 @@ func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 		}
 	}()
 	if err := r.valid(); err != nil {
-		return nil, err
+		return nil, &Error{Missing: "limits that can be", Err: err}
 	}
 	if err := h.findBwrap(ctx, r.Path); err != nil {
 		return nil, err
@@ -119,10 +119,25 @@ func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 	return h, nil
 }
 
+// valid reports whether the fields make sense here.
+func (r *Runner) valid() error {
+	if err := r.bounds().Check(); err != nil {
+		return err
+	}
+	if r.Warm < 0 {
+		return fmt.Errorf("Warm is %d; it must not be negative", r.Warm)
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && uint64(r.OpenFiles) > files.Max {
+		return fmt.Errorf("OpenFiles is %d; this process may have %d itself (ulimit -Hn)", r.OpenFiles, files.Max)
+	}
+	return nil
+}
+
 // probe runs a program that looks at its sandbox, with all that programs are
 // run with.
 func (r *Runner) probe(ctx context.Context, h *host) error {
-	limits := fnloop.Limits{Time: bootTime, Memory: r.limits(fnloop.Limits{}).Memory}
+	limits := fnloop.Limits{Time: bootTime, Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
 	res, err := r.runCold(ctx, h, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
 	switch {
 	case err != nil:
@@ -290,7 +305,7 @@ var masked = []string{"cmdline", "config.gz", "interrupts", "kallsyms", "kcore",
 // the order of h.files, then the one for what bwrap tells.
 func (h *host) args(s spec) []string {
 	fd := func(i int) string { return strconv.Itoa(3 + i) }
-	size := strconv.FormatInt(s.tmp, 10)
+	size := strconv.FormatInt(s.Tmp, 10)
 	a := []string{
 		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
 		"--hostname", "sandbox",

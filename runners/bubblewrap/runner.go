@@ -12,25 +12,25 @@
 package bubblewrap
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/lazy"
+	"github.com/fnloop/fnloop/internal/limit"
 )
 
 // The limits of a [Runner] whose fields are zero.
 const (
-	DefaultTime   = 10 * time.Second
-	DefaultMemory = 512 << 20
-	DefaultPIDs   = 128
-	DefaultTmp    = 64 << 20
+	DefaultTime      = limit.DefaultTime
+	DefaultMemory    = limit.DefaultMemory
+	DefaultPIDs      = limit.DefaultPIDs
+	DefaultTmp       = limit.DefaultTmp
+	DefaultOpenFiles = limit.DefaultOpenFiles
 )
 
 // MinMemory is the smallest memory limit that an interpreter starts in, in
 // bytes.
-const MinMemory = 32 << 20
+const MinMemory = limit.MinMemory
 
 // A Runner runs programs with bubblewrap. Its zero value is ready to use, and
 // safe for concurrent use once its fields are set. The first call finds out
@@ -56,6 +56,10 @@ type Runner struct {
 	// Both count as memory; under a memory limit less than four times as large
 	// they shrink to a quarter of it.
 	Tmp int64
+	// OpenFiles is how many descriptors each process of a program may have. Zero
+	// means DefaultOpenFiles; fewer than 16 are refused, as are more than this
+	// process may have (RLIMIT_NOFILE).
+	OpenFiles int
 	// Binds are further folders of the host that programs can read, such as the
 	// libraries of an interpreter that has them elsewhere. They must not hold
 	// secrets.
@@ -125,54 +129,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// limits are those of p with the defaults filled in.
-func (r *Runner) limits(l fnloop.Limits) fnloop.Limits {
-	if l.Time == 0 {
-		l.Time = r.Time
-	}
-	if l.Time == 0 {
-		l.Time = DefaultTime
-	}
-	if l.Memory == 0 {
-		l.Memory = r.Memory
-	}
-	if l.Memory == 0 {
-		l.Memory = DefaultMemory
-	}
-	return l
-}
-
-// valid reports whether the fields make sense: below zero is a mistake and not
-// no limit.
-func (r *Runner) valid() error {
-	if r.PIDs < 0 || r.PIDs > maxPIDs || r.Tmp < 0 || r.Warm < 0 || !(r.CPUs >= 0 && r.CPUs <= maxCPUs) {
-		return &Error{
-			Missing: "limits that can be",
-			Err:     fmt.Errorf("PIDs is %d, CPUs %v, Tmp %d, Warm %d", r.PIDs, r.CPUs, r.Tmp, r.Warm),
-			Advice:  fmt.Sprintf("none may be negative, PIDs at most %d, CPUs at most %d", maxPIDs, maxCPUs),
-		}
-	}
-	return nil
-}
-
-// More than the kernel has numbers for.
-const (
-	maxPIDs = 4<<20 - 1
-	maxCPUs = 8192
-)
-
-func (r *Runner) pids() int {
-	if r.PIDs > 0 {
-		return r.PIDs
-	}
-	return DefaultPIDs
-}
-
-// tmp is the size of each of the two writable directories.
-func (r *Runner) tmp(memory int64) int64 {
-	size := r.Tmp
-	if size == 0 {
-		size = DefaultTmp
-	}
-	return min(size, memory/4)
+// bounds are the fields that bound programs.
+func (r *Runner) bounds() limit.Bounds {
+	return limit.Bounds{Time: r.Time, Memory: r.Memory, PIDs: r.PIDs, CPUs: r.CPUs, Tmp: r.Tmp, OpenFiles: r.OpenFiles}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/lazy"
+	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -23,7 +24,7 @@ var errClosed = errors.New("bubblewrap: the runner is closed")
 // Run implements [fnloop.Runner]. Beside the errors named there it returns an
 // [*Error] where the host cannot isolate programs.
 func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
-	limits := r.limits(p.Limits)
+	limits := r.bounds().Limits(p.Limits)
 	if err := r.check(p, limits); err != nil {
 		return fnloop.Result{}, err
 	}
@@ -41,25 +42,12 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 
 // check reports whether p can be run within limits.
 func (r *Runner) check(p fnloop.Program, limits fnloop.Limits) error {
-	if err := p.Check(); err != nil {
-		return err
-	}
-	if limits.Time < 0 {
-		return &fnloop.ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative", limits.Time)}
-	}
-	if limits.Memory < MinMemory {
-		return &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
-	}
-	if room := r.tmp(limits.Memory) / 2; int64(len(p.Source)) > room {
-		return &fnloop.ProgramError{Field: "source", Reason: fmt.Sprintf("%d bytes are more than half of /tmp, %d", len(p.Source), room)}
-	}
+	var total int64
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {
-		if total := int64(info.Totalram) * int64(info.Unit); limits.Memory > total {
-			return &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are more than the %d that the host has", limits.Memory, total)}
-		}
+		total = int64(info.Totalram) * int64(info.Unit)
 	}
-	return nil
+	return r.bounds().CheckProgram(p, limits, total)
 }
 
 // enter counts a run in and gives what is known of the host. The caller must
@@ -69,7 +57,7 @@ func (r *Runner) enter(ctx context.Context) (*host, error) {
 		h, err := r.findHost(ctx)
 		if err == nil && r.Warm > 0 {
 			h.warm = &warm{Size: r.Warm, Make: h.start}
-			h.warm.Fill(r.spec(r.limits(fnloop.Limits{}).Memory))
+			h.warm.Fill(r.spec(r.bounds().Limits(fnloop.Limits{}).Memory))
 		}
 		return h, err
 	})
@@ -156,10 +144,10 @@ func (r *Runner) Environment() fnloop.Environment {
 		return fnloop.Environment{}
 	}
 	defer r.host.Leave()
-	limits := r.limits(fnloop.Limits{})
+	limits := r.bounds().Limits(fnloop.Limits{})
 	env := fnloop.Environment{
 		Python:   h.protection.PythonVersion,
-		Writable: fmt.Sprintf("/tmp (%d MiB)", r.tmp(limits.Memory)>>20),
+		Writable: fmt.Sprintf("/tmp (%d MiB)", r.spec(limits.Memory).Tmp>>20),
 		Limits:   limits,
 	}
 	h.packages.Do(func() {
@@ -185,29 +173,17 @@ func (r *Runner) Close() error {
 }
 
 // spec is what a sandbox is made to.
-type spec struct {
-	memory int64
-	tmp    int64
-	pids   int
-	cpus   float64
-}
+type spec = limit.Spec
 
-func (r *Runner) spec(memory int64) spec {
-	return spec{memory: memory, tmp: r.tmp(memory), pids: r.pids(), cpus: r.CPUs}
-}
+func (r *Runner) spec(memory int64) spec { return r.bounds().Spec(memory) }
 
 // rlimits are set for the program inside. They are what there is of limits
 // where there is no cgroup, and bound a single process everywhere.
 func (h *host) rlimits(s spec) supervisor.Rlimits {
-	l := supervisor.Rlimits{
-		"core":   0,
-		"fsize":  s.tmp,
-		"nofile": 256,
-		"stack":  8 << 20,
-	}
+	l := s.Rlimits()
 	if h.cgroups == nil {
-		l["data"] = s.memory
-		l["nproc"] = int64(s.pids)
+		l["data"] = s.Memory
+		l["nproc"] = int64(s.PIDs)
 	}
 	return l
 }
