@@ -40,13 +40,14 @@ var mayImport = []struct {
 }{
 	{".", slices.Concat(openai, []string{"./internal/strict", "golang.org/x/sync/..."})},
 	{"internal/strict", []string{"github.com/invopop/jsonschema"}},
-	{"internal/...", []string{".", "./internal/...", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
+	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
-	{"runners/runnertest", []string{"."}},                                            // a stranger's runner inherits nothing
-	{"runners/fake", []string{".", "./internal/relay"}},
-	{"runners/bubblewrap", []string{".", "./internal/...", "golang.org/x/sys/..."}},
+	{"interpreter", []string{".", "./internal/relay"}},
+	{"runners/runnertest", []string{".", "./interpreter"}}, // a stranger's runner inherits nothing
+	{"runners/fake", []string{".", "./internal/relay", "./interpreter"}},
+	{"runners/bubblewrap", []string{".", "./internal/...", "./interpreter", "golang.org/x/sys/..."}},
 	{"runners/docker", []string{
-		".", "./internal/...", "golang.org/x/sys/...",
+		".", "./internal/...", "./interpreter", "golang.org/x/sys/...",
 		"github.com/containerd/errdefs", "github.com/moby/moby/api/...", "github.com/moby/moby/client",
 	}},
 	{"runners/runtimecloud", []string{".", "./internal/...", "golang.org/x/sync/..."}},

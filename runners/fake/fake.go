@@ -12,6 +12,7 @@ import (
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/relay"
+	"github.com/fnloop/fnloop/interpreter"
 )
 
 // DefaultTime is the time limit of programs that bring none, where
@@ -41,10 +42,16 @@ type Runner struct {
 	Limits fnloop.Limits
 	// Env is what Environment gives. Its Limits are filled in.
 	Env fnloop.Environment
+	// Cells answers the cells of interpreters. Its context ends when the cell
+	// is to stop: by its time limit, an interrupt, or the loss of the sandbox. An
+	// error is the runner's: the cell was not started. With nil every cell
+	// succeeds and shows nothing.
+	Cells func(context.Context, *Interpreter, interpreter.Cell) (interpreter.Execution, error)
 
-	mu    sync.Mutex
-	calls []fnloop.Program
-	next  int
+	mu     sync.Mutex
+	calls  []fnloop.Program
+	next   int
+	opened []*Interpreter
 }
 
 // Run implements [fnloop.Runner].
