@@ -98,6 +98,8 @@ type Loop struct {
 	// Logger gets a debug record for each request and call, and an error record
 	// for what the host should see to. Nil discards them.
 	Logger *slog.Logger
+	// Observer, if not nil, watches the runs, for traces and metrics.
+	Observer Observer
 }
 
 // Run asks the model and runs the tools it calls until it answers.
@@ -148,8 +150,12 @@ type options struct {
 	format *responses.ResponseFormatTextConfigUnionParam // of the answer; nil for text
 }
 
-func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts options) (*Answer, error) {
+func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts options) (answer *Answer, err error) {
 	r := &run{answer: newAnswer(""), opts: opts}
+	ctx, end := l.observeRun(ctx, from, prompt)
+	if end != nil {
+		defer func() { end(r.answer, err) }()
+	}
 	r.carry(from, prompt)
 	s, err := l.settings()
 	if err == nil {

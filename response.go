@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/openai/openai-go/v3/responses"
 )
@@ -25,6 +26,8 @@ type reply struct {
 	body []byte            // of the response, nil if there is none
 	raw  []json.RawMessage // the output, if it is not that of body
 	seen bool              // the reader has been told of it
+
+	first time.Duration // from the sending of the request to the first event
 }
 
 type replyFault struct {

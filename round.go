@@ -25,6 +25,7 @@ type round struct {
 	calls []Call
 	rest  []Call // pending calls that are not of this round
 	stop  context.CancelCauseFunc
+	began time.Time
 
 	mu       sync.Mutex // of what follows, and of calls while they run
 	outcomes []*outcome // by call; nil while it has none
@@ -47,7 +48,7 @@ func (r *run) round(ctx context.Context, calls []Call) error {
 	roundCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	a := r.answer
-	rd := &round{run: r, calls: calls, rest: a.Pending[:len(a.Pending)-len(calls)], stop: stop, outcomes: make([]*outcome, len(calls))}
+	rd := &round{run: r, calls: calls, rest: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), outcomes: make([]*outcome, len(calls))}
 	for i := range calls {
 		if r.needsApproval(ctx, &calls[i]) {
 			calls[i].digest = digest(calls[i])
@@ -101,7 +102,11 @@ func (rd *round) one(ctx context.Context, i int) {
 	if !rd.start(ctx, i) { // the reader has ended the run
 		return
 	}
-	out, left := rd.call(ctx, call)
+	callCtx, end := rd.observeCall(ctx, call, rd.began)
+	out, left := rd.call(callCtx, call)
+	if end != nil {
+		end(out)
+	}
 
 	rd.mu.Lock()
 	if left {

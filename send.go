@@ -20,6 +20,16 @@ func (r *run) respond(ctx context.Context) (*reply, error) {
 	}
 	r.emit(TurnStarted{r.answer.Turns + 1})
 	t := &tries{}
+	ctx, end := r.observeResponse(ctx, &params)
+	reply, err := r.retry(ctx, params, t)
+	if end != nil {
+		end(reply, t.count, err)
+	}
+	return reply, err
+}
+
+// retry sends a request until it gets a response that is worth reading.
+func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *tries) (*reply, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, r.ended(ctx, t.last)
@@ -39,6 +49,7 @@ func (r *run) respond(ctx context.Context) (*reply, error) {
 			return r.took(reply), nil
 		}
 		if reply == nil && r.forgot(fail) {
+			var err error
 			if params, err = r.request(ctx); err != nil {
 				return nil, err
 			}
@@ -140,17 +151,26 @@ func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*rep
 			return reply, fail
 		}
 	}
-	if r.opts.emit != nil {
-		switch r.loop.Client.(type) {
-		case *responses.ResponseService, Streamer:
-			return r.stream(ctx, params)
-		}
+	if r.streams() {
+		return r.stream(ctx, params)
 	}
 	reply, fail := r.post(ctx, params)
 	if reply != nil {
 		reply.tell(r.emit)
 	}
 	return reply, fail
+}
+
+// streams reports whether responses are streamed when they come over HTTP.
+func (r *run) streams() bool {
+	if r.opts.emit == nil {
+		return false
+	}
+	switch r.loop.Client.(type) {
+	case *responses.ResponseService, Streamer:
+		return true
+	}
+	return false
 }
 
 // post sends a request once and waits for the whole response.

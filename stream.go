@@ -149,7 +149,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 // streamed notes what the reader has seen of a response before its end. An error
 // in the place of the response leaves that as all there is of it.
 func (r *run) streamed(reply *reply, a *assembly) *reply {
-	reply.seen = a.seen
+	reply.seen, reply.first = a.seen, a.first
 	if reply.Status != "completed" && len(reply.Output) == 0 {
 		r.answer.Partial = a.text.String()
 	}
@@ -217,7 +217,9 @@ func contentType(answer *http.Response) string {
 // An assembly makes a reply of the events of one response.
 type assembly struct {
 	emit   func(Event)
-	read   bool // somebody reads what is emitted
+	read   bool          // somebody reads what is emitted
+	start  time.Time     // when the request was sent
+	first  time.Duration // from start to the first event
 	events int
 	seen   bool // something of the response was read
 	text   strings.Builder
@@ -253,7 +255,9 @@ func (a *assembly) event(data []byte) (*reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: an event is no JSON object: %q", ErrIncompleteStream, snippet(data))
 	}
-	a.events++
+	if a.events++; a.events == 1 {
+		a.first = time.Since(a.start)
+	}
 	switch e.Type {
 	case "response.output_text.delta", "response.refusal.delta":
 		text := deltaText(e.Delta)
@@ -274,7 +278,7 @@ func (a *assembly) event(data []byte) (*reply, error) {
 }
 
 func (r *run) assemble() *assembly {
-	return &assembly{emit: r.emit, read: r.opts.emit != nil}
+	return &assembly{emit: r.emit, read: r.opts.emit != nil, start: time.Now()}
 }
 
 func (a *assembly) tell(e Event) {
