@@ -1,6 +1,7 @@
 package fnloop
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -53,15 +54,28 @@ type Answer struct {
 	// Items are the whole conversation, as the API's items, where the Loop keeps
 	// it: when it is Stateless or has KeepItems set.
 	Items []json.RawMessage `json:"items,omitempty"`
-	// Prompt is a prompt that no response has taken in: the run ended before.
-	// Continue sends it again when it gets no other.
-	Prompt string `json:"prompt,omitempty"`
+	// Prompt and Parts are the last prompt that no response has taken in: the
+	// run ended before. Continue sends it, and then the prompt that it gets.
+	Prompt string    `json:"prompt,omitempty"`
+	Parts  []Content `json:"parts,omitempty"`
+	// Earlier is what comes before Prompt and no response has taken in either:
+	// the prompts of runs that ended too early, with what the user was shown of
+	// an answer between them. DropPrompts keeps Continue from sending any of it.
+	Earlier []Message `json:"earlier,omitempty"`
+	// ToolState is what tools remember, by the tool's name; see [ToolState]. It
+	// is for storage alone: the model is never sent it, and a browser is not
+	// either unless the host sends it the Answer itself.
+	ToolState map[string]json.RawMessage `json:"tool_state,omitempty"`
 	// Paused says that the response ID is that of a program which OpenAI runs
 	// and which has not ended. Continue lets it go on, with or without a prompt.
 	Paused bool `json:"paused,omitempty"`
 	// Partial is the text of a response that is no answer: it was cut short, or
 	// came with calls that were not run.
 	Partial string `json:"partial,omitempty"`
+	// Interrupted says that Partial is of an answer that broke off and that the
+	// conversation does not hold. When Continue gets a prompt it sends Partial
+	// before that, as a message of the assistant, since the user has read it.
+	Interrupted bool `json:"interrupted,omitempty"`
 	// Responses is how many responses came, and Unmetered how many of them did
 	// not say what they used.
 	Responses int `json:"responses"`
@@ -93,4 +107,29 @@ func (a *Answer) pending(id string) *Call {
 		return &a.Pending[i]
 	}
 	return nil
+}
+
+// clone is a copy of a that shares no memory with it.
+func (a *Answer) clone() *Answer {
+	b := *a
+	b.Pending = slices.Clone(a.Pending)
+	for i := range b.Pending {
+		b.Pending[i] = b.Pending[i].clone()
+	}
+	b.Calls = slices.Clone(a.Calls)
+	for i := range b.Calls {
+		b.Calls[i] = b.Calls[i].clone()
+	}
+	b.Open = slices.Clone(a.Open)
+	b.Items = slices.Clone(a.Items)
+	for i := range b.Items {
+		b.Items[i] = bytes.Clone(b.Items[i])
+	}
+	b.ToolState = cloneToolState(a.ToolState)
+	b.Parts = slices.Clone(a.Parts)
+	b.Earlier = slices.Clone(a.Earlier)
+	for i := range b.Earlier {
+		b.Earlier[i].Parts = slices.Clone(b.Earlier[i].Parts)
+	}
+	return &b
 }

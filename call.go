@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -51,8 +52,17 @@ func withCall(ctx context.Context, call Call) context.Context {
 // key that must never repeat needs the conversation's own name beside it.
 func CallFrom(ctx context.Context) (Call, bool) {
 	call, ok := ctx.Value(callKey{}).(Call)
-	call.Arguments = bytes.Clone(call.Arguments)
-	return call, ok
+	return call.clone(), ok
+}
+
+// clone is a copy of c that shares no memory with it.
+func (c Call) clone() Call {
+	c.Arguments = bytes.Clone(c.Arguments)
+	if c.Decision != nil {
+		d := *c.Decision
+		c.Decision = &d
+	}
+	return c
 }
 
 // A CallResult is a call with its output.
@@ -64,6 +74,13 @@ type CallResult struct {
 	// Err is the error that the handler returned, a *[PanicError] if it
 	// panicked. It is for the host: neither the model nor JSON has it.
 	Err error
+}
+
+// clone is a copy of c that shares no memory with it but what Err may hold.
+func (c CallResult) clone() CallResult {
+	c.Call = c.Call.clone()
+	c.Content = slices.Clone(c.Content)
+	return c
 }
 
 // callJSON is the form of calls in JSON. Arguments that are a JSON object stay

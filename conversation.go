@@ -3,6 +3,7 @@ package fnloop
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -183,17 +184,20 @@ func (r *run) enter() (leave func(), err error) {
 }
 
 // carry takes over what the next request must answer.
-func (r *run) carry(from *Answer, prompt string) {
+func (r *run) carry(from *Answer, prompt string, parts []Content) {
 	a := r.answer
+	from = from.clone()
 	r.stopped = from.Stop
 	a.ID = from.ID
 	a.Conversation = from.Conversation
-	a.Items = slices.Clone(from.Items)
+	a.Items = from.Items
 	a.Paused = from.Paused
-	a.Prompt = prompt
-	if prompt == "" {
-		a.Prompt = from.Prompt
+	a.ToolState, r.states.tools = from.ToolState, cloneToolState(from.ToolState)
+	a.Earlier, a.Prompt, a.Parts = from.Earlier, from.Prompt, from.Parts
+	if from.Interrupted {
+		a.Partial, a.Interrupted = from.Partial, true
 	}
+	a.AddPrompt(prompt, parts...)
 	for _, id := range from.Open {
 		if !slices.Contains(a.Open, id) {
 			a.Open = append(a.Open, id)
@@ -224,13 +228,14 @@ func (r *run) accept(reply *reply, calls []item) error {
 		if a.Partial == "" {
 			a.Partial = reply.text()
 		}
+		a.Interrupted = a.Partial != "" && !errors.Is(err, ErrFiltered) // which would have the next request refused
 		if r.loop.State == InConversation {
 			r.owe(reply, calls)
 		}
 		return err
 	}
 	a.ID = reply.ID
-	a.Prompt = ""
+	r.tookPrompts()
 	a.Partial = ""
 	a.Paused = len(calls) == 0 && reply.runsProgram()
 	r.remember(reply)
@@ -241,6 +246,13 @@ func (r *run) accept(reply *reply, calls []item) error {
 		a.Open = append(a.Open, it.CallID)
 	}
 	return nil
+}
+
+// tookPrompts drops the prompts, which the conversation holds now.
+func (r *run) tookPrompts() {
+	a := r.answer
+	a.Earlier, a.Prompt, a.Parts = nil, "", nil
+	a.Interrupted, r.shown = false, ""
 }
 
 // delivered drops what an earlier run has left to send.
@@ -257,7 +269,8 @@ func (r *run) owe(reply *reply, calls []item) {
 		return
 	}
 	a := r.answer
-	a.ID, a.Prompt, a.Open = reply.ID, "", nil
+	a.ID, a.Open = reply.ID, nil
+	r.tookPrompts()
 	r.delivered()
 	a.Pending = []Call{}
 	for _, c := range r.number(calls, a.Turns+1) {

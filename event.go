@@ -104,6 +104,11 @@ func (Done) Type() string { return "done" }
 
 // encodeEvent gives an event as a JSON object that begins with its type.
 func encodeEvent(e Event) ([]byte, error) {
+	if done, ok := e.(Done); ok && done.Answer != nil && done.Answer.ToolState != nil {
+		view := *done.Answer
+		view.ToolState = nil // may find a session, and is nobody's but the host's
+		e = Done{&view}
+	}
 	fields, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
@@ -131,7 +136,7 @@ func encodeEvent(e Event) ([]byte, error) {
 // read from the API and the outputs of calls wait. Programs do not wait. What a
 // program prints while the reader is busy is left out of the events, with a
 // note in its place, and is in the result all the same.
-func (l *Loop) Events(ctx context.Context, from *Answer, prompt string) iter.Seq2[Event, error] {
+func (l *Loop) Events(ctx context.Context, from *Answer, prompt string, parts ...Content) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if from == nil {
 			from = &Answer{}
@@ -146,7 +151,7 @@ func (l *Loop) Events(ctx context.Context, from *Answer, prompt string) iter.Seq
 			}
 		}
 		defer func() { reading = false }() // a panic of the reader passes through the run
-		answer, err := l.run(ctx, from, prompt, options{emit: emit})
+		answer, err := l.run(ctx, from, prompt, parts, options{emit: emit})
 		if reading {
 			yield(Done{answer}, err)
 		}

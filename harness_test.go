@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -118,7 +119,7 @@ func store(t *testing.T, a *fnloop.Answer) *fnloop.Answer {
 	back := new(fnloop.Answer)
 	require.NoError(t, json.Unmarshal(b, back))
 	want := *a
-	want.Calls = append([]fnloop.CallResult{}, a.Calls...)
+	want.Calls = slices.Clone(a.Calls)
 	for i := range want.Calls {
 		want.Calls[i].Err = nil // for the host alone
 	}

@@ -102,12 +102,14 @@ type Loop struct {
 	Observer Observer
 }
 
-// Run asks the model and runs the tools it calls until it answers.
+// Run asks the model and runs the tools it calls until it answers. The prompt is
+// a text, with or without parts: images, files and further texts. Parts alone are
+// a prompt too.
 //
 // The Answer is never nil: whatever the error, it says how far the run got and
 // is good for [Loop.Continue].
-func (l *Loop) Run(ctx context.Context, prompt string) (*Answer, error) {
-	return l.run(ctx, &Answer{}, prompt, options{})
+func (l *Loop) Run(ctx context.Context, prompt string, parts ...Content) (*Answer, error) {
+	return l.run(ctx, &Answer{}, prompt, parts, options{})
 }
 
 // Continue goes on with the conversation that from got to, whatever stopped it
@@ -115,12 +117,17 @@ func (l *Loop) Run(ctx context.Context, prompt string) (*Answer, error) {
 // not run are answered as such. An empty prompt is allowed when there are any,
 // or when from holds a prompt that no response has taken in.
 //
+// Prompts that no response has taken in are sent before the new one, in order,
+// and between them what the user was shown of an answer that broke off. Without a
+// new prompt the last request is made again, and that answer begins anew.
+// [Answer.DropPrompts] keeps them from being sent.
+//
 // It leaves from as it is, so that an Answer can be continued more than once.
-func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string) (*Answer, error) {
+func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string, parts ...Content) (*Answer, error) {
 	if from == nil {
 		return newAnswer(StopInvalid), &ConfigError{Field: "from", Reason: "is nil; begin with Run"}
 	}
-	return l.run(ctx, from, prompt, options{})
+	return l.run(ctx, from, prompt, parts, options{})
 }
 
 // A run is the state of one call of Run or Continue.
@@ -139,6 +146,8 @@ type run struct {
 	offered  map[string]bool // the tools of the last request; nil for all
 	keep     bool            // the conversation's items are kept
 	stopped  StopReason      // of the answer that the run continues from
+	shown    string          // of an answer that broke off before the run, which begins it anew
+	states   toolStates
 	badTurns int
 	repeats  int
 	last     string // calls and outputs of the round before
@@ -150,18 +159,18 @@ type options struct {
 	format *responses.ResponseFormatTextConfigUnionParam // of the answer; nil for text
 }
 
-func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts options) (answer *Answer, err error) {
+func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (answer *Answer, err error) {
 	r := &run{answer: newAnswer(""), opts: opts}
 	ctx, end := l.observeRun(ctx, from, prompt)
 	if end != nil {
 		defer func() { end(r.answer, err) }()
 	}
-	r.carry(from, prompt)
+	r.carry(from, prompt, parts)
 	s, err := l.settings()
 	if err == nil {
 		r.settings, r.log = s, s.logger
 		r.keep = l.State == Stateless || l.KeepItems && (from.ID == "" || len(from.Items) > 0)
-		err = r.check(prompt)
+		err = r.check(prompt, parts)
 	}
 	if err == nil {
 		var leave func()
@@ -171,20 +180,26 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, opts option
 			err = r.drive(ctx)
 		}
 	}
+	a := r.answer
 	if err != nil {
-		r.answer.Stop = stopReason(err)
+		a.Stop = stopReason(err)
 	}
-	return r.answer, err
+	if a.Partial == "" && r.shown != "" { // nothing was shown since
+		a.Partial, a.Interrupted = r.shown, true
+	}
+	a.ToolState = r.states.copy()
+	return a, err
 }
 
-func (r *run) check(prompt string) error {
+func (r *run) check(prompt string, parts []Content) error {
 	switch a := r.answer; {
-	case strings.TrimSpace(prompt) == "" && prompt != "", a.Prompt == "" && len(a.Open) == 0 && !a.Paused:
+	case strings.TrimSpace(prompt) == "" && prompt != "" && len(parts) == 0, !a.hasPrompt() && len(a.Open) == 0 && !a.Paused:
 		return &ConfigError{Field: "prompt", Reason: "is empty"}
-	case invalidUTF8(a.Prompt) >= 0:
-		return &ConfigError{Field: "prompt", Reason: fmt.Sprintf("has invalid UTF-8 at offset %d", invalidUTF8(a.Prompt))}
 	case a.ID == "" && len(a.Open) > 0:
 		return &ConfigError{Field: "from.ID", Reason: "is empty although calls of it are open"}
+	}
+	if err := r.answer.checkPrompts(prompt != "" || len(parts) > 0); err != nil {
+		return err
 	}
 	if err := r.loop.State.check(r.answer); err != nil {
 		return err
@@ -198,6 +213,7 @@ func (r *run) drive(ctx context.Context) error {
 	if err := r.decided(ctx); err != nil {
 		return err
 	}
+	r.shown, r.answer.Partial, r.answer.Interrupted = r.answer.Partial, "", false
 	for {
 		reply, err := r.respond(ctx)
 		if err != nil {

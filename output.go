@@ -34,7 +34,13 @@ type Content struct {
 	FileData string `json:"file_data,omitempty"`
 	FileName string `json:"file_name,omitempty"`
 	FileURL  string `json:"file_url,omitempty"`
+	// Detail is how finely the model looks at an image or a file: "low", "high"
+	// or "auto", and for an image "original" too. Empty leaves it to the API.
+	Detail string `json:"detail,omitempty"`
 }
+
+func (c Content) isImage() bool { return c.ImageURL != "" || c.ImageID != "" }
+func (c Content) isFile() bool  { return c.FileID != "" || c.FileData != "" || c.FileURL != "" }
 
 // check reports what the API would refuse.
 func (o Output) check() error {
@@ -60,6 +66,19 @@ func (c Content) check() error {
 		return errors.New("file data needs a file name")
 	case c.FileName != "" && c.FileData == "":
 		return errors.New("a file name needs file data")
+	}
+	switch c.Detail {
+	case "":
+	case "low", "high", "auto":
+		if !c.isImage() && !c.isFile() {
+			return errors.New("a detail needs an image or a file")
+		}
+	case "original":
+		if !c.isImage() {
+			return errors.New(`the detail "original" is for images alone`)
+		}
+	default:
+		return fmt.Errorf(`the detail %q is none of "low", "high", "auto" and "original"`, c.Detail)
 	}
 	return nil
 }
@@ -88,14 +107,15 @@ type contentPart struct {
 	FileData string  `json:"file_data,omitempty"`
 	FileName string  `json:"filename,omitempty"`
 	FileURL  string  `json:"file_url,omitempty"`
+	Detail   string  `json:"detail,omitempty"`
 }
 
 func (c Content) part() contentPart {
 	switch {
-	case c.ImageURL != "" || c.ImageID != "":
-		return contentPart{Type: "input_image", ImageURL: c.ImageURL, FileID: c.ImageID}
-	case c.FileID != "" || c.FileData != "" || c.FileURL != "":
-		return contentPart{Type: "input_file", FileID: c.FileID, FileData: c.FileData, FileName: c.FileName, FileURL: c.FileURL}
+	case c.isImage():
+		return contentPart{Type: "input_image", ImageURL: c.ImageURL, FileID: c.ImageID, Detail: c.Detail}
+	case c.isFile():
+		return contentPart{Type: "input_file", FileID: c.FileID, FileData: c.FileData, FileName: c.FileName, FileURL: c.FileURL, Detail: c.Detail}
 	}
 	return contentPart{Type: "input_text", Text: &c.Text}
 }

@@ -93,8 +93,8 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	for _, id := range a.Open {
 		input = append(input, r.output(id))
 	}
-	if a.Prompt != "" {
-		input = append(input, responses.ResponseInputItemParamOfMessage(a.Prompt, responses.EasyInputMessageRoleUser))
+	for _, m := range a.unsent() {
+		input = append(input, m.item())
 	}
 	r.attach(&params, input)
 	r.offered = nil
@@ -110,7 +110,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 		if err := r.checkEdited(&params); err != nil {
 			return params, err
 		}
-		if a.Turns > 0 || len(a.Open) > 0 && a.Prompt == "" { // the run, or one before, has had its call
+		if a.Turns > 0 || len(a.Open) > 0 && !a.hasPrompt() { // the run, or one before, has had its call
 			unforce(&params.ToolChoice)
 		}
 		if r.opts.format != nil { // it may have set the rest of Text

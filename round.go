@@ -157,11 +157,11 @@ func (rd *round) checkpointLocked(ctx context.Context) {
 	if rd.loop.Checkpoint == nil {
 		return
 	}
-	snapshot := *rd.answer
-	snapshot.Pending, snapshot.Calls = rd.settled(true)
-	snapshot.Open = slices.Clone(snapshot.Open)
-	snapshot.Items = slices.Clone(snapshot.Items)
-	err := guard(func() error { return rd.loop.Checkpoint(context.WithoutCancel(ctx), &snapshot) })
+	now := *rd.answer
+	now.Pending, now.Calls = rd.settled(true)
+	now.ToolState = rd.states.copy()
+	snapshot := now.clone()
+	err := guard(func() error { return rd.loop.Checkpoint(context.WithoutCancel(ctx), snapshot) })
 	if err != nil {
 		rd.fail(&hookError{"Checkpoint", err})
 	}
@@ -215,11 +215,13 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 		toolCtx, cancel = context.WithTimeoutCause(toolCtx, tool.Timeout, errToolTimeout)
 		defer cancel()
 	}
-	handlerCtx := toolCtx
+	state, end := r.states.of(call.Name)
+	defer end()
+	handlerCtx := context.WithValue(toolCtx, toolStateKey{}, state)
 	if r.events != nil {
 		over := make(chan struct{})
 		defer close(over)
-		handlerCtx = context.WithValue(toolCtx, liveKey{}, &live{events: r.events, id: call.ID, over: over, ended: toolCtx.Done()})
+		handlerCtx = context.WithValue(handlerCtx, liveKey{}, &live{events: r.events, id: call.ID, over: over, ended: toolCtx.Done()})
 	}
 
 	start := time.Now()

@@ -151,7 +151,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 func (r *run) streamed(reply *reply, a *assembly) *reply {
 	reply.seen, reply.first = a.seen, a.first
 	if reply.Status != "completed" && len(reply.Output) == 0 {
-		r.answer.Partial = a.text.String()
+		r.answer.Partial, r.answer.Interrupted = a.text.String(), a.text.Len() > 0
 	}
 	return reply
 }
@@ -174,7 +174,7 @@ func (r *run) cut(a *assembly) {
 	if a.events == 0 {
 		return
 	}
-	r.answer.Partial = a.text.String()
+	r.answer.Partial, r.answer.Interrupted = a.text.String(), a.text.Len() > 0
 	r.answer.Responses++
 	r.answer.Unmetered++
 }

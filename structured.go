@@ -18,7 +18,7 @@ var ErrMismatch = errors.New("fnloop: the answer does not fit its type")
 // that is a T: the model is held to T's schema ([SchemaFor] says which types
 // can be used), and its answer is decoded as strictly as arguments are. The
 // text is in the Answer too.
-func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string) (T, *Answer, error) {
+func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts ...Content) (T, *Answer, error) {
 	var value T
 	if from == nil {
 		from = &Answer{}
@@ -26,10 +26,10 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string) (T,
 	decoder, format, err := answerFormat[T]()
 	if err != nil {
 		r := &run{answer: newAnswer(StopInvalid)}
-		r.carry(from, prompt) // nothing is lost
+		r.carry(from, prompt, parts) // nothing is lost
 		return value, r.answer, &ConfigError{Field: "answer type", Reason: err.Error(), Err: err}
 	}
-	answer, err := l.run(ctx, from, prompt, options{format: format})
+	answer, err := l.run(ctx, from, prompt, parts, options{format: format})
 	if err != nil {
 		return value, answer, err
 	}

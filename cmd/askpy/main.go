@@ -185,6 +185,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 				q.progress.note(line)
 			}
 		}
+		prompt = "" // it is in from
 	}
 	answer, err := q.converse(ctx, q.loop(wire), from, prompt)
 	return answer, wire.finish(err)

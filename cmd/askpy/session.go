@@ -136,15 +136,16 @@ func readSession(data []byte) (*fnloop.Answer, error) {
 	return answer, nil
 }
 
-// begin gives the answer to go on from, with the prompt if there is one, once it
-// is stored: until a response has taken the prompt in, only the file has it.
+// begin gives the answer to go on from, with the prompt in it if there is one,
+// once it is stored: until a response has taken the prompt in, only the file has
+// it. The prompt that is there already asks for another attempt.
 func (s *session) begin(prompt string) (*fnloop.Answer, error) {
 	from := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
 	if s.answer != nil {
 		from = *s.answer
 	}
-	if prompt != "" {
-		from.Prompt = prompt
+	if prompt != from.Prompt {
+		from.AddPrompt(prompt)
 	}
 	return &from, s.save(&from)
 }
@@ -218,17 +219,13 @@ func unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 	if n := len(a.Open) - len(a.Pending); n > 0 {
 		lines = append(lines, fmt.Sprintf("not finished: %d outputs of calls were not sent yet", n))
 	}
-	switch {
-	case a.Prompt == "" || a.Prompt == prompt:
-	case prompt == "":
+	if a.Prompt != "" && prompt == "" {
 		lines = append(lines, fmt.Sprintf("not finished: the prompt %.100q is sent again", a.Prompt))
-	default:
-		lines = append(lines, fmt.Sprintf("not finished: the prompt %.100q got no answer; the new one takes its place", a.Prompt))
 	}
 	return lines
 }
 
 // resumable reports whether there is something to send without a prompt.
 func resumable(a *fnloop.Answer) bool {
-	return a != nil && (a.Paused || a.Prompt != "" || len(a.Open) > 0 || len(a.Pending) > 0)
+	return a != nil && (a.Paused || a.Prompt != "" || len(a.Parts) > 0 || len(a.Earlier) > 0 || len(a.Open) > 0 || len(a.Pending) > 0)
 }
