@@ -175,6 +175,23 @@ func (p *Pool[K, M]) Put(m M) {
 	})
 }
 
+// Prune removes the members that are ready and can be given no program any
+// more. Get makes others.
+func (p *Pool[K, M]) Prune() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	alive := p.ready[:0]
+	for _, r := range p.ready {
+		if r.m.Alive() {
+			alive = append(alive, r)
+		} else {
+			p.remove(r.m)
+		}
+	}
+	clear(p.ready[len(alive):])
+	p.ready = alive
+}
+
 // Close removes the members that are ready and waits until those that are being
 // made or removed are gone. Members that were not given back are the caller's.
 func (p *Pool[K, M]) Close() {

@@ -57,7 +57,7 @@ func (d *decoder) next() (kind byte, payload []byte, err error) {
 	kind = head[0]
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > maxPayload {
-		return 0, nil, fmt.Errorf("supervisor: a frame of kind %q is %d bytes long", kind, n)
+		return 0, nil, fmt.Errorf("%w: a frame of kind %q is %d bytes long", ErrNotSupervisor, kind, n)
 	}
 	if _, err := d.r.Discard(5); err != nil {
 		return 0, nil, err

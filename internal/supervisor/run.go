@@ -52,6 +52,10 @@ type Sandbox interface {
 // before it said that the program runs.
 var ErrNotStarted = errors.New("the program was not started")
 
+// ErrNotSupervisor is within the error of [Connect] when what is in the sandbox
+// is no supervisor.
+var ErrNotSupervisor = errors.New("what runs there is not the supervisor")
+
 // A Conn is the host's end of the supervisor in one sandbox.
 type Conn struct {
 	// Python is the version of the interpreter, such as "3.12.4".
@@ -72,7 +76,7 @@ func Connect(s Sandbox) (*Conn, error) {
 	case kind == kindFailed:
 		return nil, errors.New(string(payload))
 	case kind != kindReady:
-		return nil, fmt.Errorf("supervisor: a frame of kind %q before it was ready", kind)
+		return nil, fmt.Errorf("%w: a frame of kind %q before it was ready", ErrNotSupervisor, kind)
 	}
 	c.Python = values(payload)["python"]
 	return c, nil

@@ -15,14 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/seccomp"
 )
-
-// api is the part of the engine's client that is used.
-type api = *client.Client
 
 // pingTime is how long an engine may take to answer the first question.
 const pingTime = 2 * time.Second
@@ -34,15 +31,21 @@ type endpoint struct {
 	tls           bool // the files may be named by the environment
 }
 
-// connect finds the engine and what it can do, and removes what dead programs
-// left in it.
+// connect finds the engine and what it can do, and begins to remove what dead
+// programs left in it.
 func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	// To the engine a number below zero is often no limit at all.
-	if r.PIDs < 0 || r.Tmp < 0 || r.Warm < 0 || !(r.CPUs >= 0) || r.Startup < 0 || r.Pull < 0 {
-		return nil, &Error{Err: fmt.Errorf("%w: PIDs is %d, CPUs %v, Tmp %d, Warm %d, Startup %v, Pull %v",
-			ErrLimits, r.PIDs, r.CPUs, r.Tmp, r.Warm, r.Startup, r.Pull), Advice: "none may be negative"}
+	err = r.bounds().Check()
+	if err == nil && (r.Warm < 0 || r.Startup < 0 || r.Pull < 0) {
+		err = fmt.Errorf("Warm is %d, Startup %v, Pull %v; none may be negative", r.Warm, r.Startup, r.Pull)
 	}
-	cli, host, err := r.dial(ctx)
+	if err != nil {
+		return nil, &Error{Err: fmt.Errorf("%w: %w", ErrLimits, err)}
+	}
+	bound := or(r.Startup, DefaultStartup)
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, &Error{Err: fmt.Errorf("%w: the first questions took more than %v", ErrNotAnswering, bound)})
+	defer cancel()
+	cli, place, err := r.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +54,14 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 			cli.Close()
 		}
 	}()
-	e := &engine{api: cli, host: host}
+	e := &engine{api: cli, place: place, logger: logger{r.Logger}, debts: debts{wake: make(chan struct{}, 1)}}
+	ctx, done := e.attend(ctx)
+	defer done()
 	info, err := cli.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return nil, e.classify(ctx, err)
 	}
-	e.memory = info.Info.MemTotal
+	e.memory, e.cgroup = info.Info.MemTotal, info.Info.CgroupVersion
 	if !info.Info.MemoryLimit {
 		e.unlimited = append(e.unlimited, "memory", "oom")
 	}
@@ -64,23 +69,23 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 		e.unlimited = append(e.unlimited, "pids")
 	}
 	if len(e.unlimited) > 0 && !r.AllowUnlimited {
-		return nil, &Error{Host: host, Err: fmt.Errorf("%w on %s", ErrLimits, strings.Join(e.unlimited, ", ")),
+		return nil, &Error{Host: place.host, Err: fmt.Errorf("%w on %s", ErrLimits, strings.Join(e.unlimited, ", ")),
 			Advice: "a rootless engine needs cgroup version 2 and delegated controllers; AllowUnlimited accepts it as it is"}
 	}
 	if e.image, err = r.findImage(ctx, e); err != nil {
 		return nil, err
 	}
+	if e.podman, err = e.isPodman(ctx); err != nil {
+		return nil, err
+	}
 	if e.lease, err = newLease(); err != nil {
-		return nil, &Error{Host: host, Err: err}
+		return nil, &Error{Host: place.host, Err: err}
 	}
-	if e.podman, err = e.isPodman(ctx); err == nil {
-		e.seccomp, err = e.policy()
+	if e.seccomp, err = e.policy(); err != nil {
+		return nil, errors.Join(err, e.lease.remove(), e.lease.release())
 	}
-	if err != nil {
-		return nil, errors.Join(err, e.lease.release())
-	}
-	e.pool = &warm{Size: r.Warm, Make: func(ctx context.Context, s spec) (*sandbox, error) { return r.start(ctx, e, s) }}
-	r.reap(ctx, e)
+	e.pool = &warm{Size: r.Warm, Make: func(ctx context.Context, s limit.Spec) (*sandbox, error) { return r.start(ctx, e, s) }}
+	e.begin(ctx)
 	return e, nil
 }
 
@@ -103,38 +108,39 @@ func (e *engine) policy() (string, error) {
 	if !e.podman {
 		return seccomp.Profile(), nil
 	}
-	if !strings.HasPrefix(e.host, "unix://") {
-		return "", &Error{Host: e.host, Err: fmt.Errorf("%w: it takes no seccomp policy from another machine", ErrNotIsolated),
+	if !strings.HasPrefix(e.place.host, "unix://") {
+		return "", &Error{Host: e.place.host, Err: fmt.Errorf("%w: it takes no seccomp policy from another machine", ErrNotIsolated),
 			Advice: "use Podman through its socket, or Docker"}
 	}
 	file := e.lease.path + ".json"
 	if err := os.WriteFile(file, []byte(seccomp.Profile()), 0o600); err != nil {
-		return "", &Error{Host: e.host, Err: err}
+		return "", &Error{Host: e.place.host, Err: err}
 	}
 	return file, nil
 }
 
 // dial finds an engine that answers. Of several places the first that has an
 // engine counts, and where none has, what is wrong with the first that is there.
-func (r *Runner) dial(ctx context.Context) (*client.Client, string, error) {
+func (r *Runner) dial(ctx context.Context) (*client.Client, endpoint, error) {
+	var none endpoint
 	places, err := r.places()
 	if err != nil {
-		return nil, "", err
+		return nil, none, err
 	}
 	var first error
 	for _, place := range places {
 		cli, err := place.dial(ctx)
 		if err == nil {
-			return cli, place.host, nil
+			return cli, place, nil
 		}
 		if ctx.Err() != nil {
-			return nil, "", ctx.Err()
+			return nil, none, ended(ctx)
 		}
 		if first == nil || errors.Is(first, ErrNoSocket) && !errors.Is(err, ErrNoSocket) {
 			first = err
 		}
 	}
-	return nil, "", first
+	return nil, none, first
 }
 
 func (p endpoint) dial(ctx context.Context) (*client.Client, error) {
@@ -201,17 +207,6 @@ func (p endpoint) refused(err error) error {
 	}
 	e.Err = fmt.Errorf("%w: %w", what, err)
 	return e
-}
-
-// classify makes an Error of what the engine answered.
-func (e *engine) classify(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if client.IsErrConnectionFailed(err) || errdefs.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) {
-		return &Error{Host: e.host, Err: fmt.Errorf("%w: %w", ErrNotAnswering, err)}
-	}
-	return &Error{Host: e.host, Err: err}
 }
 
 // places are where an engine may be, in the order of preference.

@@ -7,46 +7,42 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
-// apiTime bounds every question to the engine that nobody waits for.
-const apiTime = 30 * time.Second
+// killTime bounds how long a kill is tried.
+const killTime = 30 * time.Second
 
 // maxAge is the age at which a container of a program that cannot be asked is
 // taken for left behind.
 const maxAge = 24 * time.Hour
 
-// A spec is what a container is made to, beside what all of a runner's are.
-type spec struct {
-	memory int64
-	tmp    int64
-}
-
 // path is the search path in a container.
 const path = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 // config is the whole of what a container is made of.
-func (r *Runner) config(e *engine, s spec) (*container.Config, *container.HostConfig) {
-	pids := int64(or(r.PIDs, DefaultPIDs)) + 1 // and the supervisor
+func (r *Runner) config(e *engine, s limit.Spec) (*container.Config, *container.HostConfig) {
+	pids := int64(s.PIDs) + 1 // and the supervisor
 	off := false
 	ulimit := func(name string, n int64) *container.Ulimit {
 		return &container.Ulimit{Name: name, Soft: n, Hard: n}
 	}
 	// exec, as elsewhere: a program that can run Python needs no executable file
 	// to do harm.
-	tmpfs := fmt.Sprintf("rw,nosuid,nodev,exec,size=%d,mode=1777", s.tmp)
+	tmpfs := fmt.Sprintf("rw,nosuid,nodev,exec,size=%d,mode=1777", s.Tmp)
 	if !e.podman { // which has no such option
 		tmpfs += fmt.Sprintf(",nr_inodes=%d", DefaultInodes)
 	}
@@ -79,16 +75,16 @@ func (r *Runner) config(e *engine, s spec) (*container.Config, *container.HostCo
 			LogConfig:      container.LogConfig{Type: "none"},
 			RestartPolicy:  container.RestartPolicy{Name: "no"},
 			OomScoreAdj:    500,
-			ShmSize:        s.tmp,
+			ShmSize:        s.Tmp,
 			Tmpfs:          map[string]string{"/tmp": tmpfs},
 			Resources: container.Resources{
 				CgroupParent: r.CgroupParent,
-				Memory:       s.memory,
-				MemorySwap:   s.memory, // with swap: that is, none
-				NanoCPUs:     int64(or(r.CPUs, DefaultCPUs) * 1e9),
+				Memory:       s.Memory,
+				MemorySwap:   s.Memory, // with swap: that is, none
+				NanoCPUs:     int64(s.CPUs * 1e9),
 				PidsLimit:    &pids,
 				Ulimits: []*container.Ulimit{
-					ulimit("nofile", 256), ulimit("core", 0), ulimit("fsize", max(s.tmp, 32<<20)), ulimit("stack", 8<<20),
+					ulimit("nofile", int64(max(s.OpenFiles, DefaultOpenFiles))), ulimit("core", 0), ulimit("fsize", max(s.Tmp, 32<<20)), ulimit("stack", 8<<20),
 				},
 			},
 		}
@@ -96,56 +92,86 @@ func (r *Runner) config(e *engine, s spec) (*container.Config, *container.HostCo
 
 // A sandbox is one container with a supervisor in it that waits for a program.
 type sandbox struct {
-	e      *engine
-	id     string
-	conn   *supervisor.Conn
-	logger *slog.Logger
+	e    *engine
+	name string
+	id   string // empty until the engine has said it
+	late bool   // nobody knows whether there is a container
+
+	booting bool // it was started
+	conn    *supervisor.Conn
 
 	stream net.Conn
 	out    demux
 
-	watched chan struct{} // closed when something came from it, or its end
+	watched  chan struct{} // closed when something came from it, or its end
+	attended func()        // ends what attend began
+	lost     atomic.Pointer[Error]
 
-	kill   sync.Once
-	killed sync.WaitGroup
+	kill    sync.Once
+	killed  sync.WaitGroup
+	alive   context.Context // until it is removed
+	removed context.CancelFunc
 }
 
 // start makes a container and waits until it is ready.
-func (r *Runner) start(ctx context.Context, e *engine, s spec) (*sandbox, error) {
-	limit := or(r.Startup, DefaultStartup)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: a container was not ready within %v", ErrNotAnswering, limit))
+func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, error) {
+	bound := or(r.Startup, DefaultStartup)
+	// A creation that is given up half-way may come to be later. So it is seen
+	// through, and the container removed, unless the engine does not answer.
+	through, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound,
+		&Error{Host: e.place.host, Err: fmt.Errorf("%w: a container was not ready within %v", ErrNotAnswering, bound)})
 	defer cancel()
+	through, done := e.attend(through)
+	defer done()
 	config, hostConfig := r.config(e, s)
-	name := e.lease.name()
-	c := &sandbox{e: e, id: name, logger: r.Logger, watched: make(chan struct{})}
-	if err := c.create(ctx, name, config, hostConfig); err != nil {
-		if c.id != name || ctx.Err() != nil || client.IsErrConnectionFailed(err) {
-			// It is there, or may be all the same, or may yet come to be.
-			c.Remove()
-		}
-		return nil, c.refused(ctx, err)
+	c := e.newSandbox()
+	err := c.create(through, config, hostConfig)
+	if err == nil {
+		err = ctx.Err()
 	}
-	if err := c.boot(ctx); err != nil {
-		err = c.refused(ctx, err)
-		c.Remove()
+	if err == nil {
+		stop := context.AfterFunc(ctx, done)
+		defer stop()
+		err = c.boot(through)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ended(ctx)
+		} else {
+			err = r.refused(through, c, err)
+		}
+		c.abandon()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *sandbox) create(ctx context.Context, name string, config *container.Config, hostConfig *container.HostConfig) error {
-	created, err := c.e.api.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: hostConfig})
+// newSandbox is one whose container is yet to be made.
+func (e *engine) newSandbox() *sandbox {
+	c := &sandbox{e: e, name: e.lease.name(), watched: make(chan struct{})}
+	c.alive, c.removed = context.WithCancel(context.Background())
+	e.debts.enter(c.name, debt{})
+	return c
+}
+
+// create makes the container, attaches to its standard streams and starts it.
+func (c *sandbox) create(ctx context.Context, config *container.Config, hostConfig *container.HostConfig) error {
+	created, err := c.e.api.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.name, Config: config, HostConfig: hostConfig})
 	if err != nil {
+		if ctx.Err() != nil || unreachable(err) {
+			c.late = true // it may be there all the same, or come to be
+		}
 		return err
 	}
 	c.id = created.ID
-	attached, err := c.e.api.ContainerAttach(ctx, c.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	attached, err := c.e.api.ContainerAttach(ctx, c.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return err
 	}
 	c.stream = attached.Conn
 	c.out.r = attached.Reader
-	_, err = c.e.api.ContainerStart(ctx, c.id, client.ContainerStartOptions{})
+	_, err = c.e.api.ContainerStart(ctx, c.name, client.ContainerStartOptions{})
+	c.booting = err == nil
 	return err
 }
 
@@ -158,7 +184,7 @@ func (c *sandbox) boot(ctx context.Context) error {
 		return err
 	}
 	if !stop() {
-		return context.Cause(ctx)
+		return ended(ctx)
 	}
 	if old := strings.HasPrefix(conn.Python, "3.") && minor(conn.Python) < 8; old || !strings.HasPrefix(conn.Python, "3.") {
 		return fmt.Errorf("%w: it is version %s", ErrNoPython, conn.Python)
@@ -167,8 +193,11 @@ func (c *sandbox) boot(ctx context.Context) error {
 	// An idle supervisor says nothing: whatever comes before a program was sent
 	// is the end.
 	go func() {
-		defer close(c.watched)
-		_, _ = c.out.r.Peek(1) // Read meets the error again
+		_, err := c.out.r.Peek(1) // Read meets the error again
+		close(c.watched)
+		if err != nil {
+			c.e.pool.Prune()
+		}
 	}()
 	c.out.wait = c.watched
 	return nil
@@ -183,41 +212,79 @@ func minor(version string) int {
 	return n
 }
 
-// refused makes an Error of why a container did not start.
-func (c *sandbox) refused(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-		if errors.Is(err, ErrNotAnswering) {
-			return &Error{Host: c.e.host, Err: err}
-		}
-		return err
-	}
-	e := &Error{Host: c.e.host, Err: c.explain(err)}
-	said := e.Err.Error()
+// refused makes an Error of why a container did not start, where ctx bounded
+// the start.
+func (r *Runner) refused(ctx context.Context, c *sandbox, err error) error {
+	python := or(r.Python, "python3")
+	e := &Error{Host: c.e.place.host, Err: c.explain(err)}
+	said := strings.ToLower(e.Err.Error())
 	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(strings.ToLower(said), p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(said, p) })
 	}
 	switch {
+	case ctx.Err() != nil:
+		return ended(ctx)
+	case errors.Is(err, ErrNoPython):
+		e.Advice = "use an image with a later Python, such as " + DefaultImage
+	case c.booting:
+		r.unready(ctx, c, e)
 	case errdefs.IsNotFound(err) && has("no such image"):
 		e.Err = fmt.Errorf("%w: %w", ErrNoImage, e.Err)
 	case has("unknown runtime", "unknown or invalid runtime", "invalid runtime name", "no such runtime"):
 		e.Err = fmt.Errorf("%w: %w", ErrRuntime, e.Err)
 		e.Advice = "docker info lists the runtimes that the engine knows"
-	case has("executable file not found", "no such file or directory") && has("python"):
+	case has("exec:", "executable file not found", "no such file or directory") && has(strings.ToLower(python)):
 		e.Err = fmt.Errorf("%w: %w", ErrNoPython, e.Err)
 		e.Advice = "use an image with Python, such as " + DefaultImage
-	case has("modulenotfounderror", "no module named", "bad interpreter", "syntaxerror"):
-		e.Err = fmt.Errorf("%w: %w", ErrNoPython, e.Err)
-		e.Advice = "the image's Python is too old or not whole"
-	case client.IsErrConnectionFailed(err):
-		e.Err = fmt.Errorf("%w: %w", ErrNotAnswering, e.Err)
+	case unreachable(err):
+		return c.e.place.refused(err)
 	}
 	return e
+}
+
+// unready completes e, which says why what was started as an interpreter did not
+// get ready, with what the engine knows about it.
+func (r *Runner) unready(ctx context.Context, c *sandbox, e *Error) {
+	python := or(r.Python, "python3")
+	state, err := c.ended(ctx)
+	_, network := errors.AsType[net.Error](e.Err)
+	cut := network || errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF)
+	switch {
+	case err != nil:
+		if refused, ok := errors.AsType[*Error](c.e.classify(ctx, err)); ok {
+			*e = *refused
+		}
+	case state.OOMKilled:
+		e.Err = fmt.Errorf("the memory limit is too small for %s to start: %w", python, e.Err)
+	case cut && state.Running:
+		e.Err = fmt.Errorf("%w: the connection to a container broke: %w", ErrNotAnswering, e.Err)
+	case cut && state.ExitCode == 137:
+		e.Err = fmt.Errorf("a container was killed before it was ready: %w", e.Err)
+	case cut:
+		e.Err = fmt.Errorf("%w: %s ended with status %d before it was ready: %w", ErrNoPython, python, state.ExitCode, e.Err)
+		e.Advice = "use an image with Python, such as " + DefaultImage
+	case errors.Is(e.Err, supervisor.ErrNotSupervisor):
+		e.Err = fmt.Errorf("%w: %s: %w", ErrNoPython, python, e.Err)
+		e.Advice = "use an image with Python, such as " + DefaultImage
+	}
+}
+
+// ended gives the state of a container that has ended or is about to.
+func (c *sandbox) ended(ctx context.Context) (*container.State, error) {
+	for wait := 10 * time.Millisecond; ; wait *= 2 {
+		info, err := c.e.api.ContainerInspect(ctx, c.name, client.ContainerInspectOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if s := info.Container.State; s == nil || !s.Running || wait > time.Second {
+			return or(s, new(container.State)), nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // explain adds to err what the container printed on its standard error.
@@ -242,17 +309,45 @@ func (c *sandbox) Alive() bool {
 func (c *sandbox) Write(p []byte) (int, error) { return c.stream.Write(p) }
 
 // Read reads from the supervisor.
-func (c *sandbox) Read(p []byte) (int, error) { return c.out.Read(p) }
+func (c *sandbox) Read(p []byte) (int, error) {
+	n, err := c.out.Read(p)
+	if c.attended != nil {
+		c.attended()
+	}
+	return n, err
+}
+
+// attend ends the stream when the engine stops to answer before it has passed
+// the program on. gone tells that then.
+func (c *sandbox) attend(ctx context.Context) {
+	watched, done := c.e.attend(ctx)
+	stop := context.AfterFunc(watched, func() {
+		if err, ok := errors.AsType[*Error](context.Cause(watched)); ok {
+			c.lost.Store(err)
+			c.stream.Close()
+		}
+	})
+	c.attended = func() { stop(); done() }
+}
+
+// gone says that the engine did not answer, or nil.
+func (c *sandbox) gone() error {
+	c.attended()
+	if err := c.lost.Load(); err != nil {
+		return err
+	}
+	return nil
+}
 
 // Kill ends every process in the container. The stream ends when the engine
 // says that they have.
 func (c *sandbox) Kill() {
 	c.kill.Do(func() {
 		c.killed.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), apiTime)
+			ctx, cancel := context.WithTimeout(c.alive, killTime)
 			defer cancel()
-			for wait := 50 * time.Millisecond; ; wait *= 2 {
-				_, err := c.e.api.ContainerKill(ctx, c.id, client.ContainerKillOptions{Signal: "KILL"})
+			for wait := firstWait; ; wait *= 2 {
+				_, err := c.e.api.ContainerKill(ctx, c.name, client.ContainerKillOptions{Signal: "KILL"})
 				if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
 					// A stream may outlast its container.
 					time.AfterFunc(500*time.Millisecond, func() { c.stream.Close() })
@@ -271,56 +366,40 @@ func (c *sandbox) Kill() {
 // Killed implements [supervisor.Sandbox]. An engine that answers has the order
 // to kill, and may need a while for a container that is full of processes.
 func (c *sandbox) Killed() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+	ctx, cancel := context.WithTimeout(c.alive, 400*time.Millisecond)
 	defer cancel()
-	_, err := c.e.api.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{})
+	_, err := c.e.api.ContainerInspect(ctx, c.name, client.ContainerInspectOptions{})
 	return err == nil || errdefs.IsNotFound(err)
 }
 
 // OOMKills implements [supervisor.Sandbox] from what the engine remembers of
 // the container's first process and its children.
 func (c *sandbox) OOMKills() (int64, bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(c.alive, 300*time.Millisecond)
 	defer cancel()
-	info, err := c.e.api.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{})
+	info, err := c.e.api.ContainerInspect(ctx, c.name, client.ContainerInspectOptions{})
 	if err != nil || info.Container.State == nil || !info.Container.State.OOMKilled {
 		return 0, false // it forgets some
 	}
 	return 1, true
 }
 
-// Remove implements [pool.Member].
+// Remove implements [pool.Member]. An engine that cannot remove the container
+// now is asked again later.
 func (c *sandbox) Remove() {
+	c.removed()
+	c.stream.Close()
+	c.killed.Wait()
+	c.e.remove(context.Background(), c.name)
+}
+
+// abandon has a container removed that did not get ready. It does not wait.
+func (c *sandbox) abandon() {
+	c.removed()
 	if c.stream != nil {
 		c.stream.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), apiTime)
-	defer cancel()
-	err := c.remove(ctx)
-	c.killed.Wait()
-	if err != nil && c.logger != nil {
-		c.logger.LogAttrs(ctx, slog.LevelWarn, "a container was not removed", slog.String("container", c.id), slog.Any("err", err))
-	}
-}
-
-func (c *sandbox) remove(ctx context.Context) error {
-	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		_, err := c.e.api.ContainerRemove(ctx, c.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		switch {
-		case err == nil:
-			return nil
-		case errdefs.IsNotFound(err) && (c.stream != nil || wait > time.Second):
-			// It is gone, or a creation that was given up did not come late.
-			return nil
-		case errdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress"):
-			return nil
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return err
-		}
-	}
+	c.e.debts.demand(c.name, c.late)
 }
 
 // A demux reads the container's standard output from the stream that has both,

@@ -20,26 +20,27 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/lazy"
+	"github.com/fnloop/fnloop/internal/limit"
 )
 
 // What a [Runner] does whose fields are zero.
 const (
-	DefaultImage   = "python:3.12-slim"
-	DefaultTime    = 10 * time.Second
-	DefaultMemory  = 512 << 20
-	DefaultPIDs    = 128
-	DefaultCPUs    = 1
-	DefaultTmp     = 64 << 20
-	DefaultPull    = 10 * time.Minute
-	DefaultInodes  = 4096
-	DefaultStartup = 30 * time.Second
+	DefaultImage     = "python:3.12-slim"
+	DefaultTime      = limit.DefaultTime
+	DefaultMemory    = limit.DefaultMemory
+	DefaultPIDs      = limit.DefaultPIDs
+	DefaultCPUs      = 1
+	DefaultTmp       = limit.DefaultTmp
+	DefaultOpenFiles = limit.DefaultOpenFiles
+	DefaultPull      = 10 * time.Minute
+	DefaultInodes    = 4096
+	DefaultStartup   = 30 * time.Second
 )
 
 // MinMemory is the smallest memory limit that a container and an interpreter
 // start in, in bytes.
-const MinMemory = 32 << 20
+const MinMemory = limit.MinMemory
 
 // A Runner runs programs in containers. Its zero value uses the engine that the
 // docker command would use, and is safe for concurrent use once its fields are
@@ -73,6 +74,9 @@ type Runner struct {
 	// Both count as memory; under a memory limit less than four times as large
 	// they shrink to a quarter of it.
 	Tmp int64
+	// OpenFiles is how many descriptors each process of a program may have. Zero
+	// means DefaultOpenFiles; fewer than 16 are refused.
+	OpenFiles int
 	// CgroupParent is the cgroup that the containers are made in, so that all
 	// of them together can be bounded. Empty means the engine's default.
 	CgroupParent string
@@ -85,7 +89,8 @@ type Runner struct {
 	// still serves one program only. Zero keeps none.
 	Warm int
 	// Startup bounds how long a container may take until its interpreter is
-	// ready. Zero means DefaultStartup.
+	// ready, and how long the engine may take for the first questions. Zero means
+	// DefaultStartup. A call waits no longer for an engine that does not answer.
 	Startup time.Duration
 	// Pull bounds how long Prepare may take to pull the image. Zero means
 	// DefaultPull.
@@ -97,8 +102,9 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	engine lazy.Value[*engine]
-	pull   sync.Mutex // held while an image is pulled
+	engine  lazy.Value[*engine]
+	closing sync.WaitGroup // engines that turned out to be of no use
+	pull    sync.Mutex     // held while an image is pulled
 }
 
 // Progress is how far a pull has got.
@@ -157,12 +163,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// limits are those of l with the defaults filled in.
-func (r *Runner) limits(l fnloop.Limits) fnloop.Limits {
-	return fnloop.Limits{
-		Time:   or(l.Time, r.Time, DefaultTime),
-		Memory: or(l.Memory, r.Memory, DefaultMemory),
-	}
+// bounds are those of programs.
+func (r *Runner) bounds() limit.Bounds {
+	return limit.Bounds{Time: r.Time, Memory: r.Memory, PIDs: r.PIDs, CPUs: or(r.CPUs, DefaultCPUs), Tmp: r.Tmp, OpenFiles: r.OpenFiles}
 }
 
 // or is the first of its arguments that is not zero.
@@ -173,9 +176,4 @@ func or[T comparable](values ...T) (zero T) {
 		}
 	}
 	return zero
-}
-
-// tmp is the size of each of the two writable directories.
-func (r *Runner) tmp(memory int64) int64 {
-	return min(or(r.Tmp, DefaultTmp), memory/4)
 }

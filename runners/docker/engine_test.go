@@ -350,15 +350,20 @@ func TestRefusals(t *testing.T) {
 		"no image":   {&docker.Runner{Image: "fnloop-test-absent:latest"}, docker.ErrNoImage},
 		"no runtime": {&docker.Runner{Image: image(), Runtime: "nonesuch"}, docker.ErrRuntime},
 		"no python":  {&docker.Runner{Image: image(), Python: "python9"}, docker.ErrNoPython},
-		"not python": {&docker.Runner{Image: image(), Python: "/bin/true"}, nil},
+		"silent":     {&docker.Runner{Image: image(), Python: "/bin/true"}, docker.ErrNoPython},
+		"talkative":  {&docker.Runner{Image: image(), Python: "/bin/echo"}, docker.ErrNoPython},
+		"refusing":   {&docker.Runner{Image: image(), Python: "/bin/cat"}, docker.ErrNoPython},
+		"no program": {&docker.Runner{Image: image(), Python: "/etc/passwd"}, docker.ErrNoPython},
+		"a folder":   {&docker.Runner{Image: image(), Python: "/usr"}, docker.ErrNoPython},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			defer test.r.Close()
 			res, err := test.r.Run(t.Context(), fnloop.Program{Source: "print(1)"})
-			if _, ok := errors.AsType[*docker.Error](err); !ok || test.want != nil && !errors.Is(err, test.want) {
+			if _, ok := errors.AsType[*docker.Error](err); !ok || !errors.Is(err, test.want) || strings.Contains(err.Error(), "%!") {
 				t.Errorf("Run() = %+v, %v; want %v", res, err, test.want)
 			}
+			t.Log(err)
 			if env := test.r.Environment(); env.Python != "" {
 				t.Errorf("Environment() = %+v", env)
 			}

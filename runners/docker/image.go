@@ -15,7 +15,7 @@ func (r *Runner) findImage(ctx context.Context, e *engine) (string, error) {
 	name := or(r.Image, DefaultImage)
 	image, err := e.api.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) {
-		return "", &Error{Host: e.host, Err: fmt.Errorf("%w: %s", ErrNoImage, name), Advice: "pull it with Runner.Prepare, or docker pull " + name}
+		return "", &Error{Host: e.place.host, Err: fmt.Errorf("%w: %s", ErrNoImage, name), Advice: "pull it with Runner.Prepare, or docker pull " + name}
 	}
 	if err != nil {
 		return "", e.classify(ctx, err)
@@ -30,7 +30,7 @@ func (r *Runner) Prepare(ctx context.Context) error {
 	for !r.pull.TryLock() {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return ended(ctx)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -46,7 +46,7 @@ func (r *Runner) Prepare(ctx context.Context) error {
 }
 
 func (r *Runner) pullImage(ctx context.Context) error {
-	cli, host, err := r.dial(ctx)
+	cli, place, err := r.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,12 +57,12 @@ func (r *Runner) pullImage(ctx context.Context) error {
 	defer cancel()
 	fail := func(err error) error {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return ended(ctx)
 		}
 		if pull.Err() != nil {
 			err = context.Cause(pull)
 		}
-		return &Error{Host: host, Err: fmt.Errorf("%w: %s: %w", ErrNoImage, name, err), Advice: "is its name right, and can the engine reach the registry?"}
+		return &Error{Host: place.host, Err: fmt.Errorf("%w: %s: %w", ErrNoImage, name, err), Advice: "is its name right, and can the engine reach the registry?"}
 	}
 	stream, err := cli.ImagePull(pull, name, client.ImagePullOptions{})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 )
 
@@ -26,6 +27,10 @@ const (
 	labelImage    = labelApp + ".image"    // for people
 	labelDeadline = labelApp + ".deadline" // when it is left behind, whoever made it; Unix time
 )
+
+// idleAge is the age at which a container that does not run is taken for left
+// behind, whoever made it.
+const idleAge = time.Hour
 
 // A lease is a file that is locked for as long as the process lives that made
 // the containers with its name. The kernel ends the lock with the process,
@@ -59,7 +64,8 @@ func newLease() (*lease, error) {
 	return l, nil
 }
 
-func (l *lease) release() error {
+// remove removes the lease, of which no container is left.
+func (l *lease) remove() error {
 	if l.file == nil {
 		return nil
 	}
@@ -67,7 +73,15 @@ func (l *lease) release() error {
 	if errors.Is(policy, fs.ErrNotExist) {
 		policy = nil
 	}
-	return errors.Join(policy, os.Remove(l.path), l.file.Close())
+	return errors.Join(policy, os.Remove(l.path))
+}
+
+// release ends the lock: whatever has the name of the lease is left behind.
+func (l *lease) release() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
 }
 
 // name is a new name for a container.
@@ -77,6 +91,7 @@ func (l *lease) labels(image string, deadline time.Time) map[string]string {
 	labels := map[string]string{
 		labelApp:      "sandbox",
 		labelOwner:    l.owner,
+		labelLease:    "", // not that of an image which has the labels of a container
 		labelBoot:     boot(),
 		labelPID:      strconv.Itoa(os.Getpid()),
 		labelImage:    image,
@@ -98,23 +113,30 @@ func boot() string {
 	return strings.TrimSpace(string(b))
 }
 
-// orphaned reports whether the maker of a container with these labels is gone.
-func orphaned(labels map[string]string, now time.Time) bool {
+// orphaned reports whether a container was left behind.
+func orphaned(c container.Summary, now time.Time) bool {
+	labels := c.Labels
 	if path := labels[labelLease]; path != "" && labels[labelBoot] == boot() {
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			defer f.Close()
 			return lock(f)
 		}
 	}
-	// Its maker is elsewhere, or cannot be asked.
+	// Its maker is elsewhere, or cannot be asked. One that does not run is soon
+	// removed by its maker, if that is there.
+	if c.State != container.StateRunning && now.Sub(time.Unix(c.Created, 0)) > idleAge {
+		return true
+	}
 	deadline, err := strconv.ParseInt(labels[labelDeadline], 10, 64)
 	return err == nil && now.Unix() > deadline
 }
 
 // reap removes the containers of programs that are gone, and their leases.
-// What it cannot do now a later start will do.
-func (r *Runner) reap(ctx context.Context, e *engine) {
-	list, err := e.api.ContainerList(ctx, client.ContainerListOptions{
+// What it cannot do now is done later.
+func (e *engine) reap(ctx context.Context) {
+	ask, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	list, err := e.api.ContainerList(ask, client.ContainerListOptions{
 		All: true, Filters: make(client.Filters).Add("label", labelApp+"=sandbox"),
 	})
 	if err != nil {
@@ -123,10 +145,12 @@ func (r *Runner) reap(ctx context.Context, e *engine) {
 	named := make(map[string]bool)
 	for _, c := range list.Items {
 		named[c.Labels[labelOwner]] = true
-		if c.Labels[labelOwner] != e.lease.owner && orphaned(c.Labels, time.Now()) {
-			_, _ = e.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if c.Labels[labelOwner] != e.lease.owner && orphaned(c, time.Now()) {
+			e.debts.enter(c.ID, debt{foreign: true})
+			e.debts.demand(c.ID, false)
 		}
 	}
+	_ = e.settle(ctx) // it is tried again
 	// A lease stays as long as an engine may still have, or be about to have, a
 	// container that only it can be judged by.
 	leases, err := os.ReadDir(filepath.Dir(e.lease.path))

@@ -4,33 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/lazy"
-	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
 // Run implements [fnloop.Runner]. Beside the errors named there it returns an
 // [*Error] where no container can be made.
 func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
-	limits := r.limits(p.Limits)
-	if err := p.Check(); err != nil {
+	bounds := r.bounds()
+	limits := bounds.Limits(p.Limits)
+	if err := bounds.CheckProgram(p, limits, 0); err != nil {
 		return fnloop.Result{}, err
-	}
-	if limits.Time < 0 {
-		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative", limits.Time)}
-	}
-	if limits.Memory < MinMemory {
-		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.memory",
-			Reason: fmt.Sprintf("%d bytes are less than the %d that Python needs", limits.Memory, int64(MinMemory))}
-	}
-	if room := r.tmp(limits.Memory) / 2; int64(len(p.Source)) > room {
-		return fnloop.Result{}, &fnloop.ProgramError{Field: "source",
-			Reason: fmt.Sprintf("%d bytes are more than half of /tmp, %d", len(p.Source), room)}
 	}
 	if err := ctx.Err(); err != nil {
 		return fnloop.Result{}, err
@@ -41,9 +30,8 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 		return fnloop.Result{}, err
 	}
 	defer r.engine.Leave()
-	if e.memory > 0 && limits.Memory > e.memory {
-		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.memory",
-			Reason: fmt.Sprintf("%d bytes are more than the %d that the engine's host has", limits.Memory, e.memory)}
+	if err := bounds.CheckProgram(p, limits, e.memory); err != nil {
+		return fnloop.Result{}, err
 	}
 	return r.run(ctx, e, p, limits, begin)
 }
@@ -57,7 +45,11 @@ func (r *Runner) enter(ctx context.Context) (*engine, error) {
 			return nil, err
 		}
 		if err := r.probe(ctx, e); err != nil {
-			e.close()
+			r.closing.Go(func() { // nobody waits for that but Close
+				if err := e.close(); err != nil {
+					e.logger.warn("an engine that cannot be used was not left clean", slog.Any("err", err))
+				}
+			})
 			return nil, err
 		}
 		return e, nil
@@ -71,50 +63,43 @@ func (r *Runner) enter(ctx context.Context) (*engine, error) {
 // probe runs a program that looks at its sandbox, with all that programs are
 // run with.
 func (r *Runner) probe(ctx context.Context, e *engine) error {
-	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.limits(fnloop.Limits{}).Memory}
+	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
 	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
 	switch {
 	case err != nil:
 		return err
 	case res.End != fnloop.EndExit || *res.ExitCode != 0:
-		return &Error{Host: e.host, Err: fmt.Errorf("a first program ended by %q and printed %q", res.End, res.Stderr)}
+		return &Error{Host: e.place.host, Err: fmt.Errorf("a first program ended by %q and printed %q", res.End, res.Stderr)}
 	case res.Stdout != "ok\n":
-		return &Error{Host: e.host, Err: fmt.Errorf("%w: a program has %s", ErrNotIsolated, strings.TrimSpace(res.Stdout))}
+		return &Error{Host: e.place.host, Err: fmt.Errorf("%w: a program has %s", ErrNotIsolated, strings.TrimSpace(res.Stdout))}
 	}
 	return nil
 }
 
 func (r *Runner) run(ctx context.Context, e *engine, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
-	spec := spec{memory: limits.Memory, tmp: r.tmp(limits.Memory)}
+	spec := r.bounds().Spec(limits.Memory)
 	for {
 		c, ready, err := e.pool.Get(ctx, spec)
 		if err != nil {
 			return fnloop.Result{}, err
 		}
 		startup := time.Since(begin)
-		res, err := c.conn.Run(ctx, p, limits, rlimits(spec))
+		c.attend(ctx)
+		res, err := c.conn.Run(ctx, p, limits, spec.Rlimits())
 		res.Startup = startup
+		gone := c.gone()
 		e.pool.Put(c)
-		if err == nil || ctx.Err() != nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
 			return res, err
-		}
-		if ready && errors.Is(err, supervisor.ErrNotStarted) {
+		case gone != nil:
+			return res, gone
+		case ready && errors.Is(err, supervisor.ErrNotStarted):
 			// It went away while it waited. Should the program have begun all the
 			// same, nothing is left of what it did.
 			continue
 		}
-		return res, &Error{Host: e.host, Err: c.explain(err)}
-	}
-}
-
-// rlimits are set for the program by the supervisor, which itself may need
-// more than they allow.
-func rlimits(s spec) supervisor.Rlimits {
-	return supervisor.Rlimits{
-		"core":   0,
-		"fsize":  s.tmp,
-		"nofile": 256,
-		"stack":  8 << 20,
+		return res, &Error{Host: e.place.host, Err: c.explain(err)}
 	}
 }
 
@@ -158,7 +143,7 @@ func (r *Runner) Environment() fnloop.Environment {
 		return fnloop.Environment{}
 	}
 	defer r.engine.Leave()
-	limits := r.limits(fnloop.Limits{})
+	limits := r.bounds().Limits(fnloop.Limits{})
 	e.describe.Do(func() {
 		source := "import platform\nprint(platform.python_version())\n" + supervisor.Packages
 		if res, err := r.run(ctx, e, fnloop.Program{Source: source}, limits, time.Now()); err == nil {
@@ -170,42 +155,20 @@ func (r *Runner) Environment() fnloop.Environment {
 	return fnloop.Environment{
 		Python:   e.python,
 		Packages: e.packages,
-		Writable: fmt.Sprintf("/tmp (%d MiB)", r.tmp(limits.Memory)>>20),
+		Writable: fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
 		Limits:   limits,
 	}
 }
 
 // Close waits for the calls that are running and removes every container that
-// the runner made. Calls after it fail.
+// the runner made. Calls after it fail. Its error says what could not be removed
+// because the engine does not answer; the next runner of the same user removes
+// it then.
 func (r *Runner) Close() error {
 	e, ok := r.engine.Close()
+	r.closing.Wait()
 	if !ok {
 		return nil
 	}
 	return e.close()
-}
-
-// warm has the containers, also where none is kept ready.
-type warm = pool.Pool[spec, *sandbox]
-
-// An engine is what a Runner is connected to.
-type engine struct {
-	api       api
-	host      string
-	image     string   // its digest or identifier: a tag may come to mean another
-	memory    int64    // of the engine's host, in bytes; zero where it is not known
-	unlimited []string // what cannot be enforced
-	podman    bool     // and not Docker
-	seccomp   string   // our policy, or where it is
-	lease     *lease
-	pool      *warm
-
-	describe sync.Once
-	python   string
-	packages []string
-}
-
-func (e *engine) close() error {
-	e.pool.Close()
-	return errors.Join(e.api.Close(), e.lease.release())
 }
