@@ -42,6 +42,7 @@ var mayImport = []struct {
 	{"internal/strict", []string{"github.com/invopop/jsonschema"}},
 	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
+	{"otelloop", slices.Concat(openai, []string{".", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/otel"})},
 	{"interpreter", []string{".", "./internal/relay"}},
 	{"runners/runnertest", []string{".", "./interpreter"}}, // a stranger's runner inherits nothing
 	{"runners/fake", []string{".", "./internal/relay", "./interpreter"}},
@@ -67,6 +68,7 @@ var testsMayImport = slices.Concat(openai, []string{
 	"github.com/rogpeppe/go-internal/...",
 	"github.com/santhosh-tekuri/jsonschema/v6",
 	"github.com/stretchr/testify/assert",
+	"go.opentelemetry.io/otel/...",
 	"github.com/stretchr/testify/require",
 	"go.uber.org/goleak",
 	"golang.org/x/sync/...",
