@@ -34,9 +34,18 @@ type TextDelta struct {
 	Item int `json:"item"`
 }
 
-// ReasoningDelta is a piece of the summary of the model's reasoning.
+// ReasoningDelta is a piece of the model's reasoning, in most cases of a summary
+// of it.
 type ReasoningDelta struct {
 	Text string `json:"text"`
+	// Item is the place of the reasoning among the items of its response, and
+	// Part that of this piece's paragraph within it. The first piece of a
+	// paragraph that follows another one begins with a blank line.
+	Item int `json:"item"`
+	Part int `json:"part"`
+	// Raw says that this is the reasoning itself, which some models show, and
+	// not a summary of it.
+	Raw bool `json:"raw,omitempty"`
 }
 
 // CallAnnounced says that the model has begun to write a call. Nothing is run

@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,20 +20,15 @@ type reply struct {
 	IncompleteDetails struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
-	Error  *replyFault `json:"error"`
+	Error  *fault      `json:"error"`
 	Usage  *replyUsage `json:"usage"`
 	Output []item      `json:"output"`
 
 	body []byte            // of the response, nil if there is none
 	raw  []json.RawMessage // the output, if it is not that of body
-	seen bool              // the reader has been told of it
+	told told              // of it to the reader, before it was whole
 
 	first time.Duration // from the sending of the request to the first event
-}
-
-type replyFault struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
 }
 
 type replyUsage struct {
@@ -61,6 +57,7 @@ type item struct {
 	Phase       string          `json:"phase"`
 	Execution   string          `json:"execution"`
 	Content     json.RawMessage `json:"content"`
+	Summary     json.RawMessage `json:"summary"`
 	Caller      json.RawMessage `json:"caller"`
 	Environment json.RawMessage `json:"environment"`
 }
@@ -141,7 +138,7 @@ func readReply(res *responses.Response) (*reply, error) {
 	r := &reply{ID: res.ID, Status: string(res.Status)}
 	r.IncompleteDetails.Reason = res.IncompleteDetails.Reason
 	if e := res.Error; e.Code != "" || e.Message != "" {
-		r.Error = &replyFault{string(e.Code), e.Message}
+		r.Error = &fault{code: string(e.Code), kind: e.Type, param: e.Param, message: e.Message, wait: waitInText(e.Message)}
 	}
 	if u := res.Usage; u.TotalTokens != 0 || u.InputTokens != 0 || u.OutputTokens != 0 {
 		r.Usage = &replyUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.TotalTokens}
@@ -208,7 +205,7 @@ func (r *reply) check() error {
 	case "failed", "cancelled":
 		e := &ResponseError{ID: r.ID, Status: r.Status}
 		if r.Error != nil {
-			e.Code, e.Message = r.Error.Code, r.Error.Message
+			e.Code, e.Type, e.Message, e.Param = r.Error.code, r.Error.kind, r.Error.message, r.Error.param
 		}
 		return e
 	case "":
@@ -327,9 +324,11 @@ type part struct {
 	Refusal string `json:"refusal"`
 }
 
-func (it *item) parts() []part {
+func (it *item) parts() []part { return partsOf(it.Content) }
+
+func partsOf(list json.RawMessage) []part {
 	var parts []part
-	if json.Unmarshal(it.Content, &parts) != nil {
+	if json.Unmarshal(list, &parts) != nil {
 		return nil
 	}
 	return parts
@@ -377,17 +376,27 @@ func (r *reply) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// tell emits what a response that came whole would have streamed.
+// tell emits what of a response the reader has not been told while it came.
 func (r *reply) tell(emit func(Event)) {
+	reasoned := r.told.reasoning != nil
 	for i, it := range r.Output {
 		switch {
 		case it.isCall():
-			emit(CallAnnounced{it.CallID, it.Name})
-		case it.Type == "message":
+			if !r.told.calls[it.CallID] {
+				emit(CallAnnounced{it.CallID, it.Name})
+			}
+		case it.Type == "message" && !r.told.text:
 			for _, p := range it.parts() {
 				if s := p.Text + p.Refusal; s != "" {
 					emit(TextDelta{s, it.Phase, i})
 				}
+			}
+		case it.Type == "reasoning" && !reasoned:
+			for n, p := range partsOf(it.Summary) {
+				emit(r.told.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n}))
+			}
+			for n, p := range it.parts() {
+				emit(r.told.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n, Raw: true}))
 			}
 		}
 	}
@@ -399,7 +408,9 @@ type ResponseError struct {
 	ID      string // of the response
 	Status  string // "failed" or "cancelled"
 	Code    string // such as "server_error" or "rate_limit_exceeded"; an open set
+	Type    string // such as "service_unavailable_error"; often empty, an open set
 	Message string
+	Param   string // what part of the request it is about; often empty
 }
 
 func (e *ResponseError) Error() string {
@@ -407,8 +418,8 @@ func (e *ResponseError) Error() string {
 	if e.ID != "" {
 		s = fmt.Sprintf("fnloop: response %s: %s", e.ID, e.Status)
 	}
-	if e.Code != "" {
-		s += ": " + e.Code
+	if word := cmp.Or(e.Code, e.Type); word != "" {
+		s += ": " + word
 	}
 	if e.Message != "" {
 		s += ": " + e.Message

@@ -1,6 +1,7 @@
 package fnloop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -39,7 +40,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 		reply, fail := r.try(ctx, params)
 		if reply != nil {
 			r.count(reply)
-			if fail = reply.failure(); fail != nil && reply.seen {
+			if fail = reply.failure(); fail != nil && reply.told.any {
 				fail.retry = false
 			}
 		}
@@ -55,6 +56,9 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			}
 			t.count--
 			continue
+		}
+		if ctx.Err() != nil && !fail.answered() { // that is why it failed
+			return nil, r.ended(ctx, t.last)
 		}
 		t.add(fail)
 		if ctx.Err() != nil {
@@ -73,6 +77,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			}
 			return nil, t.last
 		}
+		r.answer.Partial, r.answer.Interrupted = "", false // the next attempt begins anew, and nobody has read this one
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -112,6 +117,9 @@ func (r *run) count(reply *reply) {
 
 // took tells the reader of the response that the loop goes on with.
 func (r *run) took(reply *reply) *reply {
+	if r.opts.emit != nil {
+		reply.tell(r.emit)
+	}
 	u, _ := reply.usage()
 	r.emit(TurnFinished{r.answer.Turns + 1, u})
 	return reply
@@ -125,6 +133,17 @@ type failure struct {
 	maybeDelivered bool
 }
 
+// answered reports whether the server has said what failed.
+func (f *failure) answered() bool {
+	switch e := f.err.(type) {
+	case *RequestError:
+		return e.StatusCode >= http.StatusBadRequest
+	case *StreamError:
+		return false
+	}
+	return true
+}
+
 func (f *failure) String() string {
 	if f == nil {
 		return ""
@@ -132,16 +151,20 @@ func (f *failure) String() string {
 	return fmt.Sprint(f.err)
 }
 
-// failure is not nil for a response that failed for a passing reason.
+// failure is not nil for a response that failed and may succeed when it is asked
+// for again.
 func (r *reply) failure() *failure {
-	if r.Status != "failed" || r.Error == nil {
+	if r.Status != "failed" {
 		return nil
 	}
-	switch r.Error.Code {
-	case "server_error", "rate_limit_exceeded":
-		return &failure{err: r.check(), retry: true, wait: waitInText(r.Error.Message), maybeDelivered: true}
+	f := r.Error
+	if f == nil {
+		f = newFault(0, nil, nil)
 	}
-	return nil
+	if !f.transient() {
+		return nil
+	}
+	return &failure{err: r.check(), retry: true, wait: f.wait, maybeDelivered: true}
 }
 
 // try sends a request once, in the way that suits the reader and the client.
@@ -154,11 +177,7 @@ func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*rep
 	if r.streams() {
 		return r.stream(ctx, params)
 	}
-	reply, fail := r.post(ctx, params)
-	if reply != nil {
-		reply.tell(r.emit)
-	}
-	return reply, fail
+	return r.post(ctx, params)
 }
 
 // streams reports whether responses are streamed when they come over HTTP.
@@ -189,7 +208,7 @@ func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*re
 	var got *reply
 	switch {
 	case sdk:
-		got, err = decodeReply(body)
+		got, err = decodeBody(body, answer.Header)
 	case res == nil:
 		err = &ProtocolError{Reason: "the client returned neither a response nor an error"}
 	default:
@@ -207,9 +226,9 @@ func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*re
 type RequestError struct {
 	// StatusCode is that of the last answer, or zero when there was none.
 	StatusCode int
-	// Code, Message, Param and RequestID are what the API said of it, each
+	// Code, Type, Message, Param and RequestID are what the API said of it, each
 	// empty when it did not.
-	Code, Message, Param, RequestID string
+	Code, Type, Message, Param, RequestID string
 	// RetryAfter is how long the last answer asked to wait, or zero.
 	RetryAfter time.Duration
 	// Attempts is how often the request was sent.
@@ -225,8 +244,8 @@ func (e *RequestError) Error() string {
 	var b strings.Builder
 	b.WriteString("fnloop: request: ")
 	b.WriteString(e.Err.Error())
-	if e.Code != "" {
-		fmt.Fprintf(&b, ": %s", e.Code)
+	if word := cmp.Or(e.Code, e.Type); word != "" {
+		fmt.Fprintf(&b, ": %s", word)
 	}
 	if e.Message != "" {
 		fmt.Fprintf(&b, ": %s", e.Message)

@@ -3,14 +3,17 @@ package fnloop
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/openai/openai-go/v3/option"
@@ -58,41 +61,54 @@ type Streamer interface {
 	NewStreaming(context.Context, responses.ResponseNewParams, ...option.RequestOption) *ssestream.Stream[responses.ResponseStreamEventUnion]
 }
 
-// A feed gives the data of one event after the other.
+// A feed gives one event after the other.
 type feed interface {
 	next() bool
-	data() []byte
+	event() (name string, data []byte)
 	err() error
 	close() error
 }
 
 type rawFeed struct{ ssestream.Decoder }
 
-func (f rawFeed) next() bool   { return f.Next() }
-func (f rawFeed) data() []byte { return f.Event().Data }
-func (f rawFeed) err() error   { return f.Err() }
-func (f rawFeed) close() error { return f.Close() }
+func (f rawFeed) next() bool              { return f.Next() }
+func (f rawFeed) event() (string, []byte) { return f.Event().Type, f.Event().Data }
+func (f rawFeed) err() error              { return f.Err() }
+func (f rawFeed) close() error            { return f.Close() }
 
+// An sdkFeed is a stream of openai-go's, which ends at an event that has a member
+// error and gives that event as an error.
 type sdkFeed struct {
 	*ssestream.Stream[responses.ResponseStreamEventUnion]
+	last *ssestream.StreamError
 }
 
-func (f sdkFeed) next() bool   { return f.Next() }
-func (f sdkFeed) data() []byte { return []byte(f.Current().RawJSON()) }
-func (f sdkFeed) close() error { return f.Close() }
-func (f sdkFeed) err() error {
-	if e, ok := errors.AsType[*ssestream.StreamError](f.Err()); ok {
-		if reply := eventError(e.Event.Data); reply != nil {
-			return &replyError{reply}
-		}
+func (f *sdkFeed) next() bool {
+	if f.last != nil {
+		return false
+	}
+	if f.Next() {
+		return true
+	}
+	f.last, _ = errors.AsType[*ssestream.StreamError](f.Err())
+	return f.last != nil
+}
+
+func (f *sdkFeed) event() (string, []byte) {
+	if f.last != nil {
+		return f.last.Event.Type, f.last.Event.Data
+	}
+	return "", []byte(f.Current().RawJSON())
+}
+
+func (f *sdkFeed) err() error {
+	if f.last != nil {
+		return nil
 	}
 	return f.Err()
 }
 
-// A replyError is an error event that openai-go took out of the stream.
-type replyError struct{ reply *reply }
-
-func (e *replyError) Error() string { return e.reply.check().Error() }
+func (f *sdkFeed) close() error { return f.Close() }
 
 // stream sends a request once and emits the events of its response.
 func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
@@ -100,9 +116,15 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	defer cancel(nil)
 	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
 	defer idle.Stop()
+	var failed atomic.Bool // the time for the rest of the response runs
+	alive := func() {
+		if !failed.Load() {
+			idle.Reset(r.idleTimeout)
+		}
+	}
 
 	var answer *http.Response
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(func() { idle.Reset(r.idleTimeout) })}
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(alive)}
 	var events feed
 	switch client := r.loop.Client.(type) {
 	case *responses.ResponseService:
@@ -117,19 +139,19 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		if err := s.Err(); err != nil {
 			return nil, r.streamFailure(ctx, err, answer, nil)
 		}
-		events = sdkFeed{s}
+		events = &sdkFeed{Stream: s}
 	}
 	defer events.close()
 
 	a := r.assemble()
 	for {
-		idle.Reset(r.idleTimeout) // the reader's time is not the server's
+		idle.Reset(a.patience(r.idleTimeout)) // the reader's time is not the server's
 		more := events.next()
 		idle.Stop()
 		if !more {
 			break
 		}
-		reply, err := a.event(events.data())
+		reply, err := a.event(events.event())
 		if err != nil {
 			r.cut(a)
 			return nil, &failure{err: &StreamError{ContentType: contentType(answer), Events: a.events, Err: err}, maybeDelivered: true}
@@ -138,18 +160,43 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 			drain(events, cancel)
 			return r.streamed(reply, a), nil
 		}
+		failed.Store(a.fault != nil)
 	}
-	if e, ok := errors.AsType[*replyError](events.err()); ok {
-		return r.streamed(e.reply, a), nil
+	if a.fault != nil {
+		return r.streamed(a.failed(), a), nil
 	}
 	r.cut(a)
 	return nil, r.streamFailure(ctx, events.err(), answer, a)
 }
 
+// eventField matches how a line of server-sent events begins.
+var eventField = regexp.MustCompile(`^\s*(?:event|data|id|retry)?:`)
+
+// decodeBody reads the response that was asked for whole. Some servers stream
+// all the same.
+func decodeBody(body []byte, header http.Header) (*reply, error) {
+	body = bytes.TrimPrefix(body, []byte(byteOrderMark))
+	if !eventField.Match(body) {
+		return decodeReply(body)
+	}
+	events := rawFeed{ssestream.NewDecoder(&http.Response{Body: &eventBody{ReadCloser: io.NopCloser(bytes.NewReader(body))}})}
+	a := &assembly{emit: func(Event) {}}
+	for events.next() {
+		reply, err := a.event(events.event())
+		if err != nil || reply != nil {
+			return reply, err
+		}
+	}
+	if a.fault != nil {
+		return a.failed(), nil
+	}
+	return nil, &StreamError{ContentType: header.Get("Content-Type"), Events: a.events, Attempts: 1, Err: ErrIncompleteStream}
+}
+
 // streamed notes what the reader has seen of a response before its end. An error
 // in the place of the response leaves that as all there is of it.
 func (r *run) streamed(reply *reply, a *assembly) *reply {
-	reply.seen, reply.first = a.seen, a.first
+	reply.told, reply.first = a.told, a.first
 	if reply.Status != "completed" && len(reply.Output) == 0 {
 		r.answer.Partial, r.answer.Interrupted = a.text.String(), a.text.Len() > 0
 	}
@@ -196,11 +243,11 @@ func (r *run) streamFailure(ctx context.Context, err error, answer *http.Respons
 		// stream of events at all will not become one.
 		_, noJSON := errors.AsType[*json.SyntaxError](err)
 		hopeless := err == ErrIdleStream || errors.Is(err, bufio.ErrTooLong) || errors.Is(err, errTooLarge)
-		f.retry = !a.seen && !hopeless && (a.events > 0 || err != nil && !noJSON)
+		f.retry = !a.told.any && !hopeless && (a.events > 0 || err != nil && !noJSON)
 	}
 	if err == nil {
 		e.Err = ErrIncompleteStream
-	} else if err != ErrIdleStream && !errors.Is(err, io.ErrUnexpectedEOF) {
+	} else if err != ErrIdleStream && !errors.Is(err, ErrIncompleteStream) {
 		e.Err = fmt.Errorf("%w: %w", ErrIncompleteStream, err)
 	}
 	f.err = e
@@ -214,6 +261,10 @@ func contentType(answer *http.Response) string {
 	return answer.Header.Get("Content-Type")
 }
 
+// faultPatience is how long the response that failed may take to follow the
+// event that says why. OpenAI's service sends both at once.
+const faultPatience = 500 * time.Millisecond
+
 // An assembly makes a reply of the events of one response.
 type assembly struct {
 	emit   func(Event)
@@ -221,10 +272,30 @@ type assembly struct {
 	start  time.Time     // when the request was sent
 	first  time.Duration // from start to the first event
 	events int
-	seen   bool // something of the response was read
+	id     string // of the response
+	told   told
 	text   strings.Builder
 	phases map[int]string // of the messages, by output_index
 	done   []doneItem     // in the order in which they came
+	fault  *fault         // an event has said that the response failed
+}
+
+// told is what the reader has been told of a response.
+type told struct {
+	any, text bool
+	calls     map[string]bool // by call_id
+	reasoning *ReasoningDelta // the last piece
+}
+
+// reasoningDelta puts a blank line before a piece that begins a paragraph, so
+// that the pieces make up a text.
+func (t *told) reasoningDelta(d ReasoningDelta) ReasoningDelta {
+	last := t.reasoning
+	t.reasoning = &ReasoningDelta{Item: d.Item, Part: d.Part, Raw: d.Raw}
+	if last != nil && *last != *t.reasoning {
+		d.Text = "\n\n" + d.Text
+	}
+	return d
 }
 
 type doneItem struct {
@@ -234,15 +305,29 @@ type doneItem struct {
 
 // streamEvent has what the loop reads of an event.
 type streamEvent struct {
-	Type        string          `json:"type"`
-	OutputIndex int             `json:"output_index"`
-	Delta       json.RawMessage `json:"delta"`
-	Item        json.RawMessage `json:"item"`
-	Response    json.RawMessage `json:"response"`
+	Type         string          `json:"type"`
+	Object       string          `json:"object"` // this and Status are of a response
+	Status       string          `json:"status"`
+	OutputIndex  int             `json:"output_index"`
+	SummaryIndex int             `json:"summary_index"`
+	ContentIndex int             `json:"content_index"`
+	Delta        json.RawMessage `json:"delta"`
+	Item         json.RawMessage `json:"item"`
+	Response     json.RawMessage `json:"response"`
+	Error        json.RawMessage `json:"error"`
 }
 
-// event takes in one event. The reply is not nil when it was the last one.
-func (a *assembly) event(data []byte) (*reply, error) {
+// patience is how long to wait for the next event.
+func (a *assembly) patience(idle time.Duration) time.Duration {
+	if a.fault != nil {
+		return min(faultPatience, idle)
+	}
+	return idle
+}
+
+// event takes in one event, whose name may be empty. The reply is not nil when
+// it was the last one.
+func (a *assembly) event(name string, data []byte) (*reply, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || bytes.Equal(data, []byte("[DONE]")) {
 		return nil, nil // of compatible servers
@@ -258,31 +343,50 @@ func (a *assembly) event(data []byte) (*reply, error) {
 	if a.events++; a.events == 1 {
 		a.first = time.Since(a.start)
 	}
+	if e.Type == "" {
+		e.Type = name
+		if e.Object == "response" || e.Object == "" && isFinal(e.Status) { // itself, without an event around it
+			e.Response = data
+		}
+	}
 	switch e.Type {
 	case "response.output_text.delta", "response.refusal.delta":
 		text := deltaText(e.Delta)
 		a.text.WriteString(text)
+		a.told.text = true
 		a.tell(TextDelta{text, a.phases[e.OutputIndex], e.OutputIndex})
 	case "response.reasoning_summary_text.delta":
-		a.tell(ReasoningDelta{deltaText(e.Delta)})
+		a.tell(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.SummaryIndex}))
+	case "response.reasoning_text.delta":
+		a.tell(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.ContentIndex, Raw: true}))
 	case "response.output_item.added":
 		a.added(e)
 	case "response.output_item.done":
 		a.done = append(a.done, doneItem{e.OutputIndex, slices.Clone(e.Item)})
-	case "response.completed", "response.incomplete", "response.failed":
-		return a.end(e)
+	case "response.created", "response.queued", "response.in_progress":
+		var r struct{ ID string }
+		json.Unmarshal(e.Response, &r)
+		a.id = cmp.Or(r.ID, a.id)
 	case "error":
-		return eventError(data), nil
+		a.fault = newFault(0, nil, data)
+	default:
+		if e.Type == "" && e.Response == nil && (len(e.Error) > 0 && string(e.Error) != "null" || e.Object == "error") {
+			a.fault = newFault(0, nil, data)
+			return nil, nil
+		}
+		return a.end(e, data)
 	}
-	return nil, nil // others are not for us, and new ones may come
+	return nil, nil
 }
+
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
 func (r *run) assemble() *assembly {
 	return &assembly{emit: r.emit, read: r.opts.emit != nil, start: time.Now()}
 }
 
 func (a *assembly) tell(e Event) {
-	a.seen = a.read
+	a.told.any = a.read
 	a.emit(e)
 }
 
@@ -298,22 +402,50 @@ func (a *assembly) added(e streamEvent) {
 			a.phases[e.OutputIndex] = it.Phase
 		}
 	case "function_call", "custom_tool_call":
+		if a.told.calls == nil {
+			a.told.calls = make(map[string]bool)
+		}
+		a.told.calls[it.CallID] = true
 		a.tell(CallAnnounced{it.CallID, it.Name})
 	}
 }
 
-// end takes the response out of the event that ends it. Its output is what
-// counts; some servers leave it empty and have sent the items before.
-func (a *assembly) end(e streamEvent) (*reply, error) {
-	if len(e.Response) == 0 || e.Response[0] != '{' {
-		return nil, fmt.Errorf("%w: %s without a response", ErrIncompleteStream, e.Type)
+// end takes the response out of an event that ends it: one that is named so, or
+// that holds a response whose status is final. What counts is the response's own
+// status, as some servers call every end completed. Its output counts as well;
+// where that is empty the items have come before. Events that end nothing are
+// not for us, and new ones may come.
+func (a *assembly) end(e streamEvent, data []byte) (*reply, error) {
+	named, ends := strings.CutPrefix(e.Type, "response.")
+	ends = ends && isFinal(named)
+	if !isObject(e.Response) {
+		if named == "failed" && ends {
+			a.fault = newFault(0, nil, data)
+			return a.failed(), nil
+		}
+		if ends {
+			return nil, fmt.Errorf("%w: %s without a response", ErrIncompleteStream, e.Type)
+		}
+		return nil, nil
 	}
 	r, err := decodeReply(slices.Clone(e.Response))
-	if err != nil {
+	switch {
+	case !ends && (err != nil || !isFinal(r.Status)):
+		return nil, nil
+	case err != nil:
 		return nil, err
-	}
-	if want := strings.TrimPrefix(e.Type, "response."); r.Status != want {
+	case r.Status == "":
+		r.Status = named
+	case !isFinal(r.Status):
 		return nil, fmt.Errorf("%w: %s with a response whose status is %q", ErrIncompleteStream, e.Type, r.Status)
+	case r.Status == "completed" && ends:
+		r.Status = named // whatever says that it is not whole is believed
+	}
+	if r.Status == "failed" && a.fault != nil {
+		if r.Error == nil {
+			r.Error = a.fault
+		}
+		r.Error.fill(a.fault)
 	}
 	if len(r.Output) == 0 && len(a.done) > 0 {
 		slices.SortStableFunc(a.done, func(x, y doneItem) int { return x.index - y.index })
@@ -328,19 +460,17 @@ func (a *assembly) end(e streamEvent) (*reply, error) {
 	return r, nil
 }
 
-// eventError makes a failed reply of an error event, whose code and message
-// stand beside the type or in an object error.
-func eventError(data []byte) *reply {
-	var e struct {
-		Code, Message string
-		Error         struct{ Code, Message string }
+func isFinal(status string) bool {
+	switch status {
+	case "completed", "incomplete", "failed", "cancelled":
+		return true
 	}
-	json.Unmarshal(data, &e) // null and numbers count as missing
-	r := &reply{Status: "failed", Error: &replyFault{e.Code, e.Message}}
-	if e.Error.Code != "" || e.Error.Message != "" {
-		r.Error = &replyFault{e.Error.Code, e.Error.Message}
-	}
-	return r
+	return false
+}
+
+// failed is the reply of a response of which an event alone says that it failed.
+func (a *assembly) failed() *reply {
+	return &reply{ID: a.id, Status: "failed", Error: a.fault}
 }
 
 func deltaText(delta json.RawMessage) string {

@@ -64,6 +64,7 @@ var mayImport = []struct {
 // testsMayImport is what test files may import beyond their package's list.
 var testsMayImport = slices.Concat(openai, []string{
 	"./...",
+	"github.com/coder/websocket",
 	"github.com/invopop/jsonschema",
 	"github.com/rogpeppe/go-internal/...",
 	"github.com/santhosh-tekuri/jsonschema/v6",

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/openai/openai-go/v3/option"
@@ -23,12 +22,15 @@ const maxResponse = 64 << 20
 var errTooLarge = fmt.Errorf("the response is larger than %d MiB", maxResponse>>20)
 
 // capBody keeps a broken server from filling the memory. It calls alive, if it
-// is not nil, whenever bytes come.
+// is not nil, whenever bytes come; the body is then that of a stream.
 func capBody(alive func()) option.RequestOption {
 	return option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := next(req)
 		if res != nil && res.Body != nil {
 			res.Body = &cappedBody{res.Body, maxResponse, alive}
+			if alive != nil && res.StatusCode < http.StatusBadRequest {
+				res.Body = &eventBody{ReadCloser: res.Body}
+			}
 		}
 		return res, err
 	})
@@ -54,12 +56,6 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// permanent are the codes of status 429 that waiting does not cure.
-var permanent = []string{
-	"insufficient_quota", "credit_balance_exhausted", "organization_spend_limit_exceeded",
-	"project_spend_limit_exceeded", "organization_usage_limit_exceeded",
-}
-
 // classify says what to make of an error of the client. The answer is nil when
 // none came.
 func classify(err error, answer *http.Response) *failure {
@@ -67,15 +63,13 @@ func classify(err error, answer *http.Response) *failure {
 		return &failure{err: p}
 	}
 	if api, ok := errors.AsType[*responses.Error](err); ok {
-		e := &RequestError{StatusCode: api.StatusCode, Code: api.Code, Message: api.Message, Param: api.Param, Attempts: 1, Err: err}
 		if api.Response != nil {
 			answer = api.Response
 		}
-		return httpFailure(e, api.Type, answer)
+		return httpFailure(err, api.StatusCode, api.RawJSON(), answer)
 	}
 	if answer != nil && answer.StatusCode >= http.StatusBadRequest { // with a body that is no API error
-		e := &RequestError{StatusCode: answer.StatusCode, Attempts: 1, Err: fmt.Errorf("%s: %w", answer.Status, err)}
-		return httpFailure(e, "", answer)
+		return httpFailure(fmt.Errorf("%s: %w", answer.Status, err), answer.StatusCode, "", answer)
 	}
 	e := &RequestError{Attempts: 1, Err: err}
 	if answer != nil {
@@ -89,42 +83,33 @@ func classify(err error, answer *http.Response) *failure {
 	return &failure{err: e, retry: retry, wait: -1, maybeDelivered: sent}
 }
 
-func httpFailure(e *RequestError, kind string, answer *http.Response) *failure {
-	f := &failure{err: e, wait: -1}
-	header := http.Header{}
+// httpFailure is the failure of a request that was answered with an error: raw
+// is the error as the client read it, if it could.
+func httpFailure(err error, status int, raw string, answer *http.Response) *failure {
+	var header http.Header
+	data := []byte(raw)
 	if answer != nil {
 		header = answer.Header
-		e.RequestID = header.Get("X-Request-Id")
-		if e.Code == "" && e.Message == "" && answer.Body != nil { // openai-go has put it back
-			if body, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)); len(bytes.TrimSpace(body)) > 0 {
-				e.Message = fmt.Sprintf("the body begins with %q", snippet(body))
-			}
+		if len(data) == 0 && answer.Body != nil { // openai-go has put it back
+			data, _ = io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 		}
 	}
-	f.wait = retryAfter(header)
-	switch s := e.StatusCode; {
-	case s == http.StatusTooManyRequests:
-		f.retry = true
-		if f.wait < 0 {
-			f.wait = waitInText(e.Message)
-		}
-	case s == http.StatusRequestTimeout, s >= http.StatusInternalServerError:
-		f.retry, f.maybeDelivered = true, true
-	case s == http.StatusConflict, e.Code == "conversation_locked":
-		f.retry = true
+	f := newFault(status, header, data)
+	if f.code == "" && f.message == "" && len(bytes.TrimSpace(data)) > 0 {
+		f.message = fmt.Sprintf("the body begins with %q", snippet(data))
 	}
-	e.RetryAfter = max(f.wait, 0)
-	switch header.Get("X-Should-Retry") {
-	case "true":
-		f.retry = true
-	case "false":
-		f.retry = false
+	return f.requestFailure(err, header.Get("X-Request-Id"))
+}
+
+// requestFailure is the failure of a request that got a fault for its answer.
+func (f *fault) requestFailure(err error, requestID string) *failure {
+	return &failure{
+		err: &RequestError{
+			StatusCode: f.status, Code: f.code, Type: f.kind, Message: f.message, Param: f.param, RequestID: requestID,
+			RetryAfter: max(f.wait, 0), Attempts: 1, MaybeDelivered: f.delivered(), Err: err,
+		},
+		retry: f.transient(), wait: f.wait, maybeDelivered: f.delivered(),
 	}
-	if slices.Contains(permanent, e.Code) || slices.Contains(permanent, kind) {
-		f.retry = false
-	}
-	e.MaybeDelivered = f.maybeDelivered
-	return f
 }
 
 // transport says of an error that is no HTTP answer whether the request may

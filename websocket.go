@@ -178,34 +178,40 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 	if err := conn.SendRaw(ctx, message); err != nil {
 		return nil, r.lost(ctx, err, a)
 	}
+	read := 0
 	for {
-		idle.Reset(r.idleTimeout) // the reader's time is not the server's
+		idle.Reset(a.patience(r.idleTimeout)) // the reader's time is not the server's
 		data, err := conn.RecvRaw(ctx)
 		idle.Stop()
+		if read += len(data); read > maxResponse {
+			err = errTooLarge
+		}
+		if err != nil && a.fault != nil {
+			r.hangUp() // what may yet come of this response is not for the next request
+			return r.streamed(a.failed(), a), nil
+		}
 		if err != nil {
 			return nil, r.lost(ctx, err, a)
 		}
-		reply, err := a.event(data)
+		failed := a.fault != nil
+		reply, err := a.event("", data)
 		if err != nil {
 			r.hangUp()
 			r.cut(a)
 			return nil, &failure{err: &StreamError{Events: a.events, Err: err}, maybeDelivered: true}
 		}
-		if reply == nil || reply.ID != "" && reply.ID == r.answer.ID { // no response continues itself
-			continue
+		if !failed && a.fault != nil {
+			if fail := refusal(data, r.link.handshake); fail != nil {
+				if a.events > 1 {
+					r.hangUp() // the same
+				}
+				fail.retry = fail.retry && !a.told.any
+				return nil, fail
+			}
 		}
-		if reply.body != nil {
+		if reply != nil && (reply.ID == "" || reply.ID != r.answer.ID) { // no response continues itself
 			return r.streamed(reply, a), nil
 		}
-		fail := refusal(data, r.link.handshake)
-		if fail == nil || a.events > 1 {
-			r.hangUp() // what may yet come of this response is not for the next request
-		}
-		if fail == nil {
-			return r.streamed(reply, a), nil
-		}
-		fail.retry = fail.retry && !a.seen
-		return nil, fail
 	}
 }
 
@@ -229,29 +235,30 @@ func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
 // It is nil for the error that is an event of a response.
 func refusal(data []byte, handshake *http.Response) *failure {
 	var e struct {
+		Type     string          `json:"type"`
 		Status   int             `json:"status"`
 		Sequence *int64          `json:"sequence_number"`
 		Error    json.RawMessage `json:"error"`
 	}
-	if json.Unmarshal(data, &e) != nil || e.Status < http.StatusBadRequest || e.Sequence != nil {
+	if json.Unmarshal(data, &e) != nil || e.Type != "error" || e.Status < http.StatusBadRequest || e.Sequence != nil {
 		return nil
 	}
-	var more struct {
-		Headers map[string]string `json:"headers"`
-	}
-	json.Unmarshal(e.Error, &more) // what is missing is empty
-	answer := &http.Response{
+	f := newFault(e.Status, nil, data)
+	api := new(responses.Error)
+	json.Unmarshal(e.Error, api) // what is missing is empty
+	api.StatusCode, api.Request = e.Status, handshake.Request
+	api.Response = &http.Response{
 		Status:     fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status)),
 		StatusCode: e.Status,
 		Header:     make(http.Header),
 		Body:       http.NoBody,
 		Request:    handshake.Request,
 	}
+	var more struct{ Headers map[string]string }
+	json.Unmarshal(e.Error, &more) // the same
 	for name, value := range more.Headers {
-		answer.Header.Set(name, value)
+		api.Response.Header.Set(name, value)
 	}
-	api := new(responses.Error)
-	json.Unmarshal(e.Error, api) // the same
-	api.StatusCode, api.Request, api.Response = e.Status, answer.Request, answer
-	return classify(api, answer)
+	f.shouldRetry = api.Response.Header.Get("X-Should-Retry")
+	return f.requestFailure(api, api.Response.Header.Get("X-Request-Id"))
 }
