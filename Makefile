@@ -1,14 +1,15 @@
 # Bare "make" prints help. Everything here works from a fresh clone with Go, git
-# and make; -race also needs a C compiler.
+# and make.
 
 GO            ?= go
 FUZZTIME      ?= 20s
 BENCHTIME     ?= 1s
+PKGS          ?= ./...
 GOLANGCI_LINT  = v2.15.0
 TOOL           = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
+.PHONY: help demo build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,8 +26,11 @@ build: ## build every package, and askpy into bin/
 	$(GO) build ./...
 	$(GO) build -trimpath -o bin/askpy ./cmd/askpy
 
-test: ## run all tests with the race detector
-	$(GO) test -race -shuffle=on ./...
+dist: ## build the files of a release of askpy for SYSTEMS (all) into dist/
+	$(GO) run ./internal/release $(if $(TAG),-tag $(TAG)) $(SYSTEMS)
+
+test: ## install the sandbox where it is missing and run the tests of PKGS (./...)
+	@GO="$(GO)" sh tools/test.sh $(PKGS)
 
 check: format vet lint vuln tidy test ## everything that a change has to pass
 
@@ -81,4 +85,4 @@ fuzz: ## run each fuzz target for FUZZTIME (20s)
 	done
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

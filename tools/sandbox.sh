@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes sure that bubblewrap and a Python are there: installs them with the
-# system's package manager if it may, else says what to do.
+# system's package manager if it may, else says what to do. Other systems than
+# Linux have no bubblewrap, and askpy takes Docker there.
 set -eu
 
 missing=
@@ -9,8 +10,8 @@ command -v python3 >/dev/null 2>&1 || missing="$missing python3"
 [ -n "$missing" ] || exit 0
 
 if [ "$(uname -s)" != Linux ]; then
-	echo "make demo: the sandbox is bubblewrap, which needs Linux; this is $(uname -s)" >&2
-	exit 1
+	echo "bubblewrap needs Linux, and this is $(uname -s): programs run in Docker here, if at all" >&2
+	exit 0
 fi
 
 # Package names differ from the commands' on pacman alone.
@@ -25,7 +26,7 @@ elif command -v pacman >/dev/null 2>&1; then
 elif command -v zypper >/dev/null 2>&1; then
 	install="zypper --non-interactive install" packages=$missing
 else
-	echo "make demo: install$(echo " $missing" | tr -s ' ') and run it again; no package manager known to it is here" >&2
+	echo "install$(echo " $missing" | tr -s ' ') and try again; no package manager known to it is here" >&2
 	exit 1
 fi
 
@@ -34,7 +35,7 @@ if [ "$(id -u)" = 0 ]; then
 elif sudo -n true 2>/dev/null; then
 	as_root="sudo -n"
 else
-	echo "make demo: this needs root, so run it yourself and then make demo again:" >&2
+	echo "installing the sandbox needs root; run this yourself and try again:" >&2
 	echo "    sudo $install $packages" | tr -s ' ' >&2
 	exit 1
 fi
