@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fnloop/fnloop/internal/version"
 )
 
 const module = "github.com/fnloop/fnloop"
@@ -110,7 +112,7 @@ func files(t *testing.T) []string {
 		}
 		if d.IsDir() {
 			base := d.Name()
-			if name != "." && (base == ".git" || base == ".cache" || base == "bin" || base == "testdata") {
+			if name != "." && (base == ".git" || base == ".cache" || base == "bin" || base == "dist" || base == "testdata") {
 				return fs.SkipDir
 			}
 			return nil
@@ -287,6 +289,22 @@ func TestStructure_nothingLeftToDo(t *testing.T) {
 func TestStructure_changelogHasUnreleased(t *testing.T) {
 	if !bytes.Contains(read(t, "CHANGELOG.md"), []byte("\n## [Unreleased]\n")) {
 		t.Error("CHANGELOG.md has no section Unreleased")
+	}
+}
+
+// The version is said in one place and repeated where people look.
+func TestStructure_version(t *testing.T) {
+	for name, want := range map[string]string{
+		"CHANGELOG.md":     "\n## [" + version.Version + "] - ",
+		"docs/versions.md": "The current version is " + version.Version + ".",
+	} {
+		if !bytes.Contains(read(t, name), []byte(want)) {
+			t.Errorf("%s does not have %q", name, want)
+		}
+	}
+	newest := regexp.MustCompile(`(?m)^## \[(\d.*?)\]`).FindSubmatch(read(t, "CHANGELOG.md"))
+	if newest == nil || string(newest[1]) != version.Version {
+		t.Errorf("the newest section of CHANGELOG.md is %q, want %s", newest, version.Version)
 	}
 }
 

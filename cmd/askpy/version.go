@@ -4,21 +4,23 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
+
+	versions "github.com/fnloop/fnloop/internal/version"
 )
 
-// version says what was built, and with what.
+// version says what was built, and with what. What is no release has its commit.
 func version() string {
-	name := "(devel)"
-	revision := ""
+	text := "askpy " + versions.Version
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			name = info.Main.Version
-		}
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && name == "(devel)" {
-				revision = " " + s.Value
+			switch {
+			case s.Key == "vcs.revision" && strings.TrimPrefix(info.Main.Version, "v") != versions.Version:
+				text += " " + s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				text += " modified"
 			}
 		}
 	}
-	return fmt.Sprintf("askpy %s%s %s %s/%s", name, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s %s %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
