@@ -23,6 +23,7 @@ const (
 	kindStdout  = 'O' // a piece of its standard output
 	kindStderr  = 'E'
 	kindExit    = 'X' // it ended: its wait status, and for how long it ran
+	kindTimeout = 'T' // it was ended, as the host was late to end it
 	kindDone    = 'D' // all it printed has been sent and all it started is dead
 	kindFailed  = 'F' // it could not be started, and why
 )

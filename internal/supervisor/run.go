@@ -208,6 +208,9 @@ func (r *run) receive() {
 			r.status, r.took = status, time.Duration(us)*time.Microsecond
 			r.because(byExit)
 			close(r.exited)
+		case kindTimeout:
+			r.because(byTimeout)
+			return
 		case kindDone:
 			if n, ok := number(values(payload), "oom"); ok {
 				r.oom = evidence(n)
@@ -232,7 +235,7 @@ func (r *run) inOrder(kind byte) bool {
 	switch kind {
 	case kindStarted:
 		return !isClosed(r.started)
-	case kindExit:
+	case kindExit, kindTimeout:
 		return isClosed(r.started) && !isClosed(r.exited)
 	case kindStdout, kindStderr:
 		return isClosed(r.started)

@@ -129,7 +129,29 @@ def supervise():
     _signal.set_wakeup_fd(wake_w)
     before = ooms()
 
+    # The host holds the clock. Should it be late, or its word not get through,
+    # the program ends here all the same, and even while a write blocks: by the
+    # alarm. Whoever else sends that signal changes nothing.
+    limit = config.get("time_ms", 0)
     start = time.monotonic()
+    deadline = start + limit / 1000 + 0.25 if limit else None
+    expired = False
+    status = None
+
+    def expire(*args):
+        nonlocal expired
+        if status is None and not expired and time.monotonic() >= deadline:
+            expired = True
+            try:
+                os.kill(-1, _signal.SIGKILL)
+            except OSError:
+                pass
+
+    # A timer takes no more than some years.
+    if deadline is not None and limit < 1 << 36:
+        _signal.signal(_signal.SIGALRM, expire)
+        _signal.setitimer(_signal.ITIMER_REAL, limit / 1000 + 0.26)
+
     try:
         program = os.fork()
     except OSError as err:
@@ -138,6 +160,7 @@ def supervise():
         try:
             _signal.set_wakeup_fd(-1)
             _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+            _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
             # What the host program ignores, as one started by nohup does, is
             # no matter of the program's.
@@ -191,9 +214,6 @@ def supervise():
     poll.register(err_r, select.POLLIN)
     streams = {out_r: b"O", err_r: b"E"}
     pending = b""
-    limit = config.get("time_ms", 0)
-    deadline = start + limit / 1000 + 5 if limit else None
-    status = None
     childless = False
 
     while streams or not childless:
@@ -201,9 +221,10 @@ def supervise():
         if deadline is not None:
             wait = deadline - time.monotonic()
             if wait <= 0:
-                if status is None:
-                    leave()
-                break
+                if status is not None or expired:
+                    break
+                expire()
+                continue
             # poll takes no more than a few weeks.
             wait = min(wait, 3600) * 1000 + 1
         for fd, event in poll.poll(wait):
@@ -260,7 +281,8 @@ def supervise():
             if pid == program:
                 status = how
                 took = time.monotonic() - start
-                send(b"X", ("status=%d\nus=%d\n" % (how, took * 1e6)).encode())
+                if not expired:
+                    send(b"X", ("status=%d\nus=%d\n" % (how, took * 1e6)).encode())
                 # The others end with the program, and with them the last
                 # writers of its pipes.
                 try:
@@ -281,6 +303,9 @@ def supervise():
             if not data:
                 break
             send(streams[fd], data)
+    if expired:
+        send(b"T")
+        leave()
     after = ooms()
     if before is None or after is None:
         send(b"D")

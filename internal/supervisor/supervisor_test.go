@@ -222,6 +222,11 @@ func TestEndings(t *testing.T) {
 			0, fnloop.EndTimeout, -1, "", 5 * time.Second,
 		},
 		{
+			"late host", "a supervisor that ended the program itself has timed out, and is not lost",
+			func(p *puppet) { p.send('S', ""); time.Sleep(4 * time.Second); p.send('T', ""); p.out.Close() },
+			0, fnloop.EndTimeout, -1, "", 4 * time.Second,
+		},
+		{
 			"no end of output", "the last frame is waited for with patience but not for ever",
 			func(p *puppet) { p.send('S', ""); p.send('X', "status=0\nus=5\n") },
 			0, fnloop.EndExit, 0, "", drainGrace,
@@ -293,6 +298,7 @@ func TestOutOfOrder(t *testing.T) {
 		"two ends":            "S X X",
 		"an end at once":      "X",
 		"done at once":        "S D",
+		"a time-out at once":  "T",
 		"output before":       "O",
 		"a time of ages":      "S Xstatus=0\nus=9223372036854775807\n",
 		"a time before":       "S Xstatus=0\nus=-1\n",
