@@ -39,10 +39,10 @@ import (
 //   - fast: a run costs well under a second
 func Run(t *testing.T, newRunner func(*testing.T) fnloop.Runner) {
 	// What is measured in the host process is measured alone.
-	for _, c := range alone {
+	for _, c := range append(alone, crowd()...) {
 		t.Run(c.name, func(t *testing.T) { c.run(t, newRunner(t)) })
 	}
-	for _, group := range [][]testCase{contract, endings, resources, output, interpreter, isolation, hostile, service} {
+	for _, group := range [][]testCase{contract, endings, resources, output, interpreter, isolation, hostile, scheduling, service} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
@@ -95,9 +95,9 @@ func (c testCase) run(t *testing.T, r fnloop.Runner) {
 		c.do(t, r)
 		return
 	}
-	name := "fnloop-" + strings.ToLower(rand.Text())
+	source, name := withToken(c.source)
 	p := fnloop.Program{
-		Source: strings.ReplaceAll(c.source, token, name),
+		Source: source,
 		Stdin:  []byte(c.stdin),
 		Limits: c.limits,
 	}
@@ -147,19 +147,30 @@ func (c testCase) skip(t *testing.T, r fnloop.Runner) {
 	}
 }
 
+// withToken gives a program's source with a new word for the token.
+func withToken(source string) (with, name string) {
+	name = "fnloop-" + strings.ToLower(rand.Text())
+	return strings.ReplaceAll(source, token, name), name
+}
+
+// processesNamed are the processes of that name on this machine.
+func processesNamed(name string) (found []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), name) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
 // noneNamed checks that no process of that name is left. It sees those of
 // sandboxes on the same machine only.
 func noneNamed(t *testing.T, name string) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Second)
 	for {
-		var found []string
-		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, f := range files {
-			if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), name) {
-				found = append(found, f)
-			}
-		}
+		found := processesNamed(name)
 		if len(found) == 0 {
 			return
 		}
