@@ -24,7 +24,8 @@ type cgroups struct {
 	version int
 	memory  string // a directory; of the memory controller in version 1
 	pids    string // the same directory in version 2
-	cpu     string // likewise, or empty where processors are not bounded
+	cpu     string // likewise, or empty where there is none
+	sockets bool   // what sockets hold is bounded
 	owner   owner
 }
 
@@ -37,24 +38,19 @@ type cgroup struct {
 	dirs []string // memory first, then pids and cpu in version 1
 }
 
-// findCgroups finds a place for cgroups with the memory and pids controllers,
-// and the cpu controller too if cpu is set: below dir, or where dir is empty from
-// the process's own cgroup upwards.
+// findCgroups finds a place for cgroups with the memory and pids controllers:
+// below dir, or where dir is empty from the process's own cgroup upwards. The
+// cpu controller must be there as well if cpu is set. Where it can be had it is
+// used in any case: sandboxes then share the processors as one each, and not as
+// one for each of their processes.
 func findCgroups(dir string, cpu bool) (*cgroups, error) {
 	self, err := self()
 	if err != nil {
 		return nil, err
 	}
 	c := &cgroups{owner: self}
-	place := func(at string) {
-		c.version, c.memory, c.pids = 2, at, at
-		if cpu {
-			c.cpu = at
-		}
-	}
 	if dir != "" {
-		place(dir)
-		if err := c.try(); err != nil {
+		if err := c.place(2, dir, dir, dir, cpu); err != nil {
 			return nil, err
 		}
 		return c, nil
@@ -72,13 +68,8 @@ func findCgroups(dir string, cpu bool) (*cgroups, error) {
 		}
 	}
 	if _, v1 := paths["memory"]; v1 {
-		c.version = 1
-		c.memory = filepath.Join(root, "memory", paths["memory"])
-		c.pids = filepath.Join(root, "pids", paths["pids"])
-		if cpu {
-			c.cpu = filepath.Join(root, "cpu", paths["cpu"])
-		}
-		if err := c.try(); err != nil {
+		at := func(controller string) string { return filepath.Join(root, controller, paths[controller]) }
+		if err := c.place(1, at("memory"), at("pids"), at("cpu"), cpu); err != nil {
 			return nil, err
 		}
 		return c, nil
@@ -87,12 +78,23 @@ func findCgroups(dir string, cpu bool) (*cgroups, error) {
 	// limits. Its parents may.
 	err = fs.ErrNotExist
 	for at := filepath.Join(root, paths[""]); strings.HasPrefix(at, root); at = filepath.Dir(at) {
-		place(at)
-		if err = c.try(); err == nil {
+		if err = c.place(2, at, at, at, cpu); err == nil {
 			return c, nil
 		}
 	}
 	return nil, err
+}
+
+// place puts c to where cgroups with every limit can be made, and without the
+// cpu controller if need be and it may be missing.
+func (c *cgroups) place(version int, memory, pids, cpu string, needCPU bool) error {
+	c.version, c.memory, c.pids, c.cpu = version, memory, pids, cpu
+	err := c.try()
+	if err != nil && !needCPU {
+		c.cpu = ""
+		err = c.try()
+	}
+	return err
 }
 
 // try makes a cgroup with every limit and removes it.
@@ -116,6 +118,7 @@ func (c *cgroups) try() error {
 	if err != nil {
 		return err
 	}
+	c.sockets = c.version == 2 || g.limitSockets(DefaultMemory) == nil
 	return g.remove()
 }
 
@@ -165,16 +168,87 @@ func (g *cgroup) limit(s spec) error {
 			return err
 		}
 	}
-	last := len(g.dirs) - 1
-	if err := write(filepath.Join(g.dirs[min(1, last)], "pids.max"), pids); err != nil || g.of.cpu == "" {
+	if g.of.sockets && g.of.version == 1 {
+		if err := g.limitSockets(s.Memory); err != nil {
+			return err
+		}
+	}
+	if err := write(filepath.Join(g.pids(), "pids.max"), pids); err != nil {
 		return err
 	}
-	const period = 100_000 // microseconds, the kernel's default
-	quota := strconv.Itoa(max(1000, int(s.CPUs*period)))
-	if g.of.version == 1 {
-		return write(filepath.Join(g.dirs[last], "cpu.cfs_quota_us"), quota)
+	return g.limitCPUs(s.CPUs)
+}
+
+// limitSockets bounds what sockets hold in version 1, which counts it apart
+// from all other memory, of TCP and UDP alike.
+func (g *cgroup) limitSockets(memory int64) error {
+	return g.write("memory.kmem.tcp.limit_in_bytes", strconv.FormatInt(memory/8, 10))
+}
+
+// limitCPUs bounds the processors, or no longer does if n is zero.
+func (g *cgroup) limitCPUs(n float64) error {
+	if g.of.cpu == "" {
+		return nil
 	}
-	return write(filepath.Join(g.dirs[last], "cpu.max"), quota+" "+strconv.Itoa(period))
+	dir := g.dirs[len(g.dirs)-1]
+	const period = 100_000 // microseconds, the kernel's default
+	quota := max(1000, int(n*period))
+	switch {
+	case g.of.version == 1 && n == 0:
+		return write(filepath.Join(dir, "cpu.cfs_quota_us"), "-1")
+	case g.of.version == 1:
+		return write(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.Itoa(quota))
+	case n == 0:
+		return write(filepath.Join(dir, "cpu.max"), "max")
+	}
+	return write(filepath.Join(dir, "cpu.max"), fmt.Sprint(quota, period))
+}
+
+// pids is the directory that the processes are counted in.
+func (g *cgroup) pids() string { return g.dirs[min(1, len(g.dirs)-1)] }
+
+// kill ends every process of g at once, each by itself: none has to wait until
+// another was scheduled. What was already beginning when it was called may be
+// left, and nothing begins afterwards.
+func (g *cgroup) kill() {
+	_ = write(filepath.Join(g.pids(), "pids.max"), "0")
+	_ = g.limitCPUs(0) // what ends needs its turn, too
+	if g.of.version == 2 && g.write("cgroup.kill", "1") == nil {
+		return // Linux 5.14 or later
+	}
+	// A number may be used again once its process is gone. A process that is
+	// held by a descriptor and is still counted afterwards is the one counted.
+	held := make(map[int]int)
+	defer func() {
+		for _, fd := range held {
+			unix.Close(fd)
+		}
+	}()
+	for _, pid := range g.processes() {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			held[pid] = fd
+		}
+	}
+	for _, pid := range g.processes() {
+		if fd, ok := held[pid]; ok {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+	}
+}
+
+// processes are the numbers of those in g.
+func (g *cgroup) processes() (pids []int) {
+	b, err := os.ReadFile(filepath.Join(g.pids(), "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		// One of another namespace has the number 0.
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // swaps reports whether the host has anything to swap to.
@@ -312,8 +386,9 @@ func (o owner) gone(seen owner, made time.Time) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && start != o.start
 }
 
-// reap removes cgroups whose makers are gone. Their processes died with them;
-// one that has processes is not removed in any case.
+// reap removes cgroups whose makers are gone. Their processes should be gone as
+// well; those that are not are killed where the maker is known to be dead, and
+// not only believed to be for its age.
 func (c *cgroups) reap() {
 	for _, dir := range []string{c.memory, c.pids, c.cpu} {
 		entries, err := os.ReadDir(dir)
@@ -326,8 +401,14 @@ func (c *cgroups) reap() {
 				continue
 			}
 			info, err := e.Info()
-			if err == nil && o.gone(c.owner, info.ModTime()) {
-				unix.Rmdir(filepath.Join(dir, e.Name()))
+			if err != nil || !o.gone(c.owner, info.ModTime()) {
+				continue
+			}
+			path := filepath.Join(dir, e.Name())
+			if err := unix.Rmdir(path); errors.Is(err, unix.EBUSY) && o.namespace == c.owner.namespace {
+				g := &cgroup{of: c, dirs: []string{path}}
+				g.kill()
+				_ = g.remove()
 			}
 		}
 	}

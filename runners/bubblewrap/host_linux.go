@@ -97,6 +97,9 @@ func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
 			fmt.Sprintf("memory and processes are bounded by RLIMIT_DATA and RLIMIT_NPROC only, and processors not at all, as no cgroup can be made: %v", err))
 	} else {
 		h.protection.Cgroup = h.cgroups.version
+		if !h.cgroups.sockets {
+			h.protection.Missing = append(h.protection.Missing, "what sockets hold is not bounded, as the kernel counts it for no cgroup here")
+		}
 		h.cgroups.reap()
 	}
 	// A sandbox of root's is root's own user outside: with every file in it
@@ -314,7 +317,7 @@ func (h *host) args(s spec) []string {
 		a = append(a, "--disable-userns")
 	}
 	a = append(a,
-		"--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1",
+		"--cap-drop", "ALL", "--new-session", "--as-pid-1",
 		"--seccomp", fd(fileFilter), "--info-fd", fd(numFiles), "--clearenv")
 	for _, kv := range supervisor.Env("/usr/local/bin:/usr/bin:/bin") {
 		key, value, _ := strings.Cut(kv, "=")

@@ -2,8 +2,12 @@ package bubblewrap
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +69,50 @@ func TestStartWaits(t *testing.T) {
 	defer cancel()
 	if s, err := h.start(ctx, spec{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("start() = %v, %v", s, err)
+	}
+}
+
+// A host that is late to end a program, and does not even read what it prints,
+// finds it ended.
+func TestSupervisorEndsInTime(t *testing.T) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip(err)
+	}
+	r := new(Runner)
+	defer r.Close()
+	h, err := r.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.host.Leave()
+	if h.cgroups == nil {
+		t.Skip("no cgroup tells which processes are left")
+	}
+	s, err := h.start(t.Context(), r.spec(DefaultMemory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Remove()
+	frame := func(kind byte, payload string) []byte {
+		return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(payload))), payload...)
+	}
+	const source = "import os, signal\nfor i in range(20):\n if os.fork() == 0:\n  os.kill(1, signal.SIGALRM)\n  while True: pass\nwhile True: print('x' * 10000)"
+	s.Write(slices.Concat(frame('C', "time_ms=500\n"), frame('P', source), frame('I', "")))
+	begin := time.Now()
+	for len(s.cgroup.processes()) < 10 && time.Since(begin) < 400*time.Millisecond {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := len(s.cgroup.processes()); n < 3 {
+		t.Errorf("%d processes after %v", n, time.Since(begin))
+	}
+	for len(s.cgroup.processes()) > 1 {
+		if time.Since(begin) > 1500*time.Millisecond {
+			t.Fatalf("the processes %v are left", s.cgroup.processes())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	said, err := io.ReadAll(s)
+	if err != nil || !strings.HasSuffix(string(said), "T\x00\x00\x00\x00") {
+		t.Errorf("the supervisor said %d bytes, last %q, %v", len(said), said[max(0, len(said)-20):], err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,7 +126,12 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// No signal at the end of this process: a bwrap that gets one between its
+	// fork and its word to what it forked leaves that behind, waiting for ever.
+	// It goes on instead, to a supervisor that finds its standard input at its
+	// end and ends the sandbox. For the same reason bwrap has a session of its
+	// own, out of reach of what the terminal sends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if h.setUser {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{}}
 	}
@@ -141,23 +145,13 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, infoW)
 
-	// The kernel sends the death signal when the thread that started a process
-	// ends, not the process: this one stays until bwrap is gone.
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		cmd.Wait() // the status says nothing that the supervisor does not
-		close(s.exited)
-	}()
-	if err = <-started; err != nil {
+	if err = cmd.Start(); err != nil {
 		return nil, err
 	}
+	go func() {
+		_ = cmd.Wait() // the status says nothing that the supervisor does not
+		close(s.exited)
+	}()
 	s.cmd, s.in, s.out = cmd, inW, outR
 	go func() {
 		defer close(s.quiet)
@@ -230,9 +224,7 @@ func (s *sandbox) Alive() bool {
 		return false
 	default:
 	}
-	fds := []unix.PollFd{{Fd: int32(s.init), Events: unix.POLLIN}} // readable at its end
-	n, err := unix.Poll(fds, 0)
-	return n == 0 && err == nil
+	return !ended(s.init)
 }
 
 // Write writes to the supervisor.
@@ -241,15 +233,20 @@ func (s *sandbox) Write(p []byte) (int, error) { return s.in.Write(p) }
 // Read reads from the supervisor.
 func (s *sandbox) Read(p []byte) (int, error) { return s.out.Read(p) }
 
-// Kill ends every process in the sandbox: they all end with the first, and
-// nothing that happens inside can hold that up. While the first is not known
-// yet, it is killed as soon as it is.
+// Kill ends every process in the sandbox: they all end with the first. The
+// first needs a turn for that, which the others may be many to wait for, so
+// where there is a cgroup each of them is killed as well. While the first is not
+// known yet, it is killed as soon as it is.
 func (s *sandbox) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed = true
-	if s.init >= 0 {
-		unix.PidfdSendSignal(s.init, unix.SIGKILL, nil, 0)
+	if s.init < 0 {
+		return
+	}
+	unix.PidfdSendSignal(s.init, unix.SIGKILL, nil, 0)
+	if s.cgroup != nil {
+		s.cgroup.kill()
 	}
 }
 
@@ -296,9 +293,7 @@ func (s *sandbox) remove() error {
 	}
 	s.in.Close()
 	var err error
-	select {
-	case <-s.exited:
-	case <-time.After(5 * time.Second):
+	if !s.gone(5 * time.Second) {
 		// It waits for a process that the kernel does not let go of.
 		s.cmd.Process.Kill()
 		err = errors.New("bubblewrap: the sandbox outlived its kill by 5s")
@@ -314,6 +309,32 @@ func (s *sandbox) remove() error {
 		err = errors.Join(err, s.cgroup.remove())
 	}
 	return err
+}
+
+// gone reports whether bwrap and the first process inside, and with it every
+// other, have ended within so long.
+func (s *sandbox) gone(within time.Duration) bool {
+	deadline := time.After(within)
+	for {
+		select {
+		case <-s.exited:
+			if s.init < 0 || ended(s.init) {
+				return true
+			}
+			time.Sleep(time.Millisecond)
+		case <-deadline:
+			return false
+		case <-time.After(50 * time.Millisecond):
+			s.Kill() // what was just beginning
+		}
+	}
+}
+
+// ended reports whether the process of a pidfd has.
+func ended(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return n > 0 || err != nil && err != unix.EINTR
 }
 
 // A bounded keeps the first bytes that are written to it.
