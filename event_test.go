@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -416,60 +415,6 @@ func TestLiveOutputAfterTheCall(t *testing.T) {
 	stdout, stderr := fnloop.LiveOutput(t.Context())
 	assert.Nil(t, stdout)
 	assert.Nil(t, stderr)
-}
-
-func TestWriteSSE(t *testing.T) {
-	loop, _ := play(t, rt.Call("call_1", "ok", `{"line":"a\nb"}`), rt.Text("line one\nline two"))
-	loop.Tools = []fnloop.Tool{echo("ok", "yes")}
-	rec := httptest.NewRecorder()
-	require.NoError(t, fnloop.WriteSSE(rec, loop.Events(t.Context(), nil, "hi")))
-	assert.Equal(t, "text/event-stream", rec.Header().Get("Content-Type"))
-	assert.True(t, rec.Flushed)
-	var names []string
-	for frame := range strings.SplitSeq(strings.TrimSuffix(rec.Body.String(), "\n\n"), "\n\n") {
-		lines := strings.Split(frame, "\n")
-		require.Len(t, lines, 2, "a frame is two lines: %q", frame)
-		name := strings.TrimPrefix(lines[0], "event: ")
-		var doc map[string]any
-		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(lines[1], "data: ")), &doc))
-		assert.Equal(t, name, doc["type"])
-		names = append(names, name)
-		switch name {
-		case "call_started":
-			assert.Equal(t, map[string]any{"line": "a\nb"}, doc["arguments"])
-		case "call_finished":
-			assert.Equal(t, "yes", doc["output"])
-		case "done":
-			assert.Equal(t, "line one\nline two", doc["answer"].(map[string]any)["text"])
-			assert.NotContains(t, doc, "error")
-		}
-	}
-	assert.Equal(t, "done", names[len(names)-1])
-
-	loop, _ = play(t, rt.Error(401, "invalid_api_key", "the secret key is sk-123"))
-	rec = httptest.NewRecorder()
-	err := fnloop.WriteSSE(rec, loop.Events(t.Context(), nil, "hi"))
-	require.Error(t, err)
-	assert.Contains(t, rec.Body.String(), `"error":"request"`)
-	assert.NotContains(t, rec.Body.String(), "sk-123", "the browser does not get the error's text")
-}
-
-type brokenWriter struct{ *httptest.ResponseRecorder }
-
-func (w brokenWriter) Write(p []byte) (int, error) {
-	if w.Body.Len() > 100 {
-		return 0, errBoom
-	}
-	return w.ResponseRecorder.Write(p)
-}
-
-func TestWriteSSEBrowserGone(t *testing.T) {
-	loop, _ := play(t, rt.Call("call_1", "nap", ""))
-	loop.Tools = []fnloop.Tool{napper("nap", time.Hour)}
-	bubble(t, func(t *testing.T) {
-		err := fnloop.WriteSSE(brokenWriter{httptest.NewRecorder()}, loop.Events(t.Context(), nil, "hi"))
-		require.ErrorIs(t, err, errBoom, "and nothing is left running")
-	})
 }
 
 // A reader that lags holds the run up, but not the programs.

@@ -536,18 +536,22 @@ func ExampleWriteSSE() {
 	srv := responsestest.NewServer(responsestest.Text("Hello!"))
 	defer srv.Close()
 	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra"}
-	var store sync.Map // by chat; a database in your program
+	type conversation struct {
+		mu     sync.Mutex     // a row's lock in your database
+		answer *fnloop.Answer // nil begins a conversation
+	}
+	var chats sync.Map // of conversations, by name
 
 	chat := func(w http.ResponseWriter, r *http.Request) {
-		var from *fnloop.Answer // nil begins a conversation
-		if a, ok := store.Load(r.PathValue("chat")); ok {
-			from = a.(*fnloop.Answer)
-		}
-		events := loop.Events(r.Context(), from, r.FormValue("prompt"))
+		found, _ := chats.LoadOrStore(r.PathValue("chat"), new(conversation))
+		c := found.(*conversation)
+		c.mu.Lock() // a second prompt waits for the answer to the first
+		defer c.mu.Unlock()
+		events := loop.Events(r.Context(), c.answer, r.FormValue("prompt"))
 		err := fnloop.WriteSSE(w, func(yield func(fnloop.Event, error) bool) {
 			for event, err := range events {
 				if done, ok := event.(fnloop.Done); ok {
-					store.Store(r.PathValue("chat"), done.Answer)
+					c.answer = done.Answer // also when the browser has gone
 				}
 				if !yield(event, err) {
 					return
@@ -555,7 +559,7 @@ func ExampleWriteSSE() {
 			}
 		})
 		if err != nil {
-			slog.Error("chat", "chat", r.PathValue("chat"), "err", err)
+			slog.Error("chat", "chat", r.PathValue("chat"), "error", err)
 		}
 	}
 
@@ -569,8 +573,8 @@ func ExampleWriteSSE() {
 			fmt.Print(name)
 		}
 	}
-	a, _ := store.Load("7")
-	fmt.Println(a.(*fnloop.Answer).Text)
+	c, _ := chats.Load("7")
+	fmt.Println(c.(*conversation).answer.Text)
 	// Output:
 	// text/event-stream
 	// turn_started
