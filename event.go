@@ -3,6 +3,7 @@ package fnloop
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 )
 
@@ -121,6 +122,9 @@ func encodeEvent(e Event) ([]byte, error) {
 	fields, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
+	}
+	if fields[0] != '{' {
+		return nil, fmt.Errorf("fnloop: event %s: %T is no JSON object, but %.20s", e.Type(), e, fields)
 	}
 	out := append([]byte(`{"type":"`), e.Type()...)
 	out = append(out, '"')

@@ -28,6 +28,44 @@ func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
 	return &liveWriter{live: l, stream: "stdout"}, &liveWriter{live: l, stream: "stderr"}
 }
 
+// Emit passes an event of the handler's own to the reader of [Loop.Events], such
+// as a chart that it has made or how far it got. It returns when the reader is
+// done with the event, or when the handler's context ends; the event must not be
+// changed even then. It reports whether the event was passed on: there may be
+// nobody who reads, and after the handler has returned there is no place for it.
+//
+// Any type with the method Type can be an event. [WriteSSE] sends it as an object
+// of its type's fields and the member type, so what it holds is what the browser
+// gets. Name the call that it belongs to, which [CallFrom] knows.
+func Emit(ctx context.Context, e Event) bool {
+	l, ok := ctx.Value(liveKey{}).(*live)
+	if !ok {
+		return false
+	}
+	return l.emit(e)
+}
+
+// emit passes e on, unless the call is over.
+func (l *live) emit(e Event) bool {
+	select {
+	case <-l.over: // first, since both may be ready
+		return false
+	default:
+	}
+	read := make(chan struct{})
+	select {
+	case l.events <- sent{e, read}:
+		select {
+		case <-read:
+		case <-l.ended:
+		}
+		return true
+	case <-l.over:
+	case <-l.ended:
+	}
+	return false
+}
+
 type liveWriter struct {
 	*live
 	stream string

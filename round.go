@@ -79,12 +79,39 @@ func (rd *round) all(ctx context.Context) {
 		}
 		var group errgroup.Group
 		group.SetLimit(rd.parallel)
-		for i := first; i < last; i++ {
-			group.Go(func() error { rd.one(ctx, i); return nil })
+		for _, chain := range rd.chains(first, last) {
+			group.Go(func() error {
+				for _, i := range chain {
+					rd.one(ctx, i)
+				}
+				return nil
+			})
 		}
 		group.Wait()
 		first = last
 	}
+}
+
+// chains divides calls that run side by side into those that run one after the
+// other: the calls of each ordered tool are one chain, any other call is one by
+// itself.
+func (rd *round) chains(first, last int) [][]int {
+	chains := make([][]int, 0, last-first)
+	var ordered map[string]int // the chain of a tool
+	for i := first; i < last; i++ {
+		if t := rd.tool(rd.calls[i].Name); t != nil && t.Ordered {
+			if at, ok := ordered[t.Name]; ok {
+				chains[at] = append(chains[at], i)
+				continue
+			}
+			if ordered == nil {
+				ordered = make(map[string]int)
+			}
+			ordered[t.Name] = len(chains)
+		}
+		chains = append(chains, []int{i})
+	}
+	return chains
 }
 
 func (rd *round) serial(i int) bool {

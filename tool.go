@@ -48,6 +48,10 @@ type Tool struct {
 	Timeout time.Duration
 	// Serial keeps a call from running beside any other of its round.
 	Serial bool
+	// Ordered makes the calls of this tool in one round run one at a time, in
+	// the order in which the model made them. Calls of other tools run beside
+	// them. It is for a tool whose calls build on each other.
+	Ordered bool
 	// NeedsApproval, if not nil, reports whether a call may run only once it was
 	// approved. The run then stops with [ErrApproval] when the other calls of
 	// the round are done. [Always] is such a function.
