@@ -8,8 +8,8 @@ import (
 )
 
 // An Event is something that happened in a run; see [Loop.Events]. Its types
-// are [TurnStarted], [TextDelta], [ReasoningDelta], [CallAnnounced],
-// [CallStarted], [CallOutput], [CallFinished], [TurnFinished] and [Done]. More
+// are [RequestStarted], [TextDelta], [ReasoningDelta], [CallAnnounced],
+// [CallStarted], [CallOutput], [CallFinished], [ResponseFinished] and [Done]. More
 // may come, so a switch over them should pass over what it does not know.
 //
 // As JSON an event is an object with a member type beside those of its fields.
@@ -18,10 +18,10 @@ type Event interface {
 	Type() string
 }
 
-// TurnStarted says that a request is about to be sent. Turn is one for the
-// first of a run and one more for each that follows a round of calls.
-type TurnStarted struct {
-	Turn int `json:"turn"`
+// RequestStarted says that a request is about to be sent. The requests of a run
+// are counted from one; a request that is sent again is still the same one.
+type RequestStarted struct {
+	Request int `json:"request"`
 }
 
 // TextDelta is a piece of a message as the model writes it.
@@ -74,10 +74,11 @@ type CallFinished struct {
 	CallResult
 }
 
-// TurnFinished says that a response has come, and what it used.
-type TurnFinished struct {
-	Turn  int   `json:"turn"`
-	Usage Usage `json:"usage"`
+// ResponseFinished says that the response to a request has come to its end, and
+// what it used.
+type ResponseFinished struct {
+	Request int   `json:"request"`
+	Usage   Usage `json:"usage"`
 }
 
 // Done is the last event of a run, with or without an error beside it.
@@ -85,8 +86,8 @@ type Done struct {
 	Answer *Answer `json:"answer"`
 }
 
-// Type returns "turn_started".
-func (TurnStarted) Type() string { return "turn_started" }
+// Type returns "request_started".
+func (RequestStarted) Type() string { return "request_started" }
 
 // Type returns "text_delta".
 func (TextDelta) Type() string { return "text_delta" }
@@ -106,8 +107,8 @@ func (CallOutput) Type() string { return "call_output" }
 // Type returns "call_finished".
 func (CallFinished) Type() string { return "call_finished" }
 
-// Type returns "turn_finished".
-func (TurnFinished) Type() string { return "turn_finished" }
+// Type returns "response_finished".
+func (ResponseFinished) Type() string { return "response_finished" }
 
 // Type returns "done".
 func (Done) Type() string { return "done" }

@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 		rt.Join(rt.Reasoning("I should add"), rt.Commentary("Let me add"), rt.Call("call_1", "add", `{"a":2,"b":3}`)),
 		rt.Text("It is 5, naïvely."),
 	}
-	const want = "turn_started reasoning_delta text_delta call_announced turn_finished call_started call_finished turn_started text_delta turn_finished done"
+	const want = "request_started reasoning_delta text_delta call_announced response_finished call_started call_finished request_started text_delta response_finished done"
 	check := func(t *testing.T, loop *fnloop.Loop) {
 		seen, ans, err := watch(t, loop.Events(t.Context(), nil, "2+3?"))
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 		assert.Equal(t, "call_1", finished.ID)
 		var usage fnloop.Usage
 		for _, e := range seen {
-			if f, ok := e.(fnloop.TurnFinished); ok {
+			if f, ok := e.(fnloop.ResponseFinished); ok {
 				usage.TotalTokens += f.Usage.TotalTokens
 			}
 		}
@@ -348,7 +348,7 @@ func TestEventsBreak(t *testing.T) {
 		calls = append(calls, rt.Call("", "nap", ""))
 	}
 	script := []rt.Reply{rt.Join(append([]rt.Reply{rt.Commentary("Working")}, calls...)...)}
-	for _, at := range []string{"turn_started", "text_delta", "call_announced", "turn_finished", "call_started"} {
+	for _, at := range []string{"request_started", "text_delta", "call_announced", "response_finished", "call_started"} {
 		t.Run(at, func(t *testing.T) {
 			srv := rt.NewServer(script...)
 			defer srv.Close()
@@ -444,5 +444,34 @@ func TestSlowReader(t *testing.T) {
 		assert.LessOrEqual(t, finished.Duration, 1200*time.Millisecond, "the program did not wait")
 		assert.Contains(t, finished.Text, printed, "its result is whole")
 		assert.GreaterOrEqual(t, time.Since(start), time.Duration(events)*time.Minute, "the run did")
+	})
+}
+
+// A request keeps its number when it is sent again, and numbers begin anew with
+// each run, whatever ran before its first request.
+func TestEventsCountRequests(t *testing.T) {
+	loop, _ := play(t, rt.ServerError(), rt.Call("call_1", "ok", ""), rt.ServerError(), rt.Call("call_2", "ok", ""), rt.Text("done"))
+	bubble(t, func(t *testing.T) {
+		loop.Tools = []fnloop.Tool{echo("ok", "yes")}
+		loop.Tools[0].NeedsApproval = func(_ context.Context, c fnloop.Call) bool { return c.ID == "call_2" }
+		count := func(events []fnloop.Event) (numbers []int) {
+			for _, e := range events {
+				switch e := e.(type) {
+				case fnloop.RequestStarted:
+					numbers = append(numbers, e.Request)
+				case fnloop.ResponseFinished:
+					numbers = append(numbers, -e.Request)
+				}
+			}
+			return numbers
+		}
+		seen, answer, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+		require.ErrorIs(t, err, fnloop.ErrApproval)
+		assert.Equal(t, []int{1, -1, 2, -2}, count(seen))
+		require.NoError(t, answer.Approve("call_2"))
+		seen, _, err = watch(t, loop.Events(t.Context(), answer, ""))
+		require.NoError(t, err)
+		assert.Equal(t, "call_started call_finished request_started text_delta response_finished done", outline(seen))
+		assert.Equal(t, []int{1, -1}, count(seen))
 	})
 }

@@ -577,10 +577,10 @@ func ExampleWriteSSE() {
 	fmt.Println(c.(*conversation).answer.Text)
 	// Output:
 	// text/event-stream
-	// turn_started
+	// request_started
 	// text_delta
 	// text_delta
-	// turn_finished
+	// response_finished
 	// done
 	// Hello!
 }

@@ -148,6 +148,7 @@ type run struct {
 	stopped  StopReason      // of the answer that the run continues from
 	shown    string          // of an answer that broke off before the run, which begins it anew
 	states   toolStates
+	requests int // made so far
 	badTurns int
 	repeats  int
 	last     string // calls and outputs of the round before

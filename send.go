@@ -19,7 +19,8 @@ func (r *run) respond(ctx context.Context) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.emit(TurnStarted{r.answer.Turns + 1})
+	r.requests++
+	r.emit(RequestStarted{r.requests})
 	t := &tries{}
 	ctx, end := r.observeResponse(ctx, &params)
 	reply, err := r.retry(ctx, params, t)
@@ -44,7 +45,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 				fail.retry = false
 			}
 		}
-		r.log.DebugContext(ctx, "request", "attempt", t.count, "turn", r.answer.Turns, "previous", r.answer.ID,
+		r.log.DebugContext(ctx, "request", "request", r.requests, "attempt", t.count, "previous", r.answer.ID,
 			"duration", time.Since(start), "failure", fail)
 		if fail == nil {
 			return r.took(reply), nil
@@ -121,7 +122,7 @@ func (r *run) took(reply *reply) *reply {
 		reply.tell(r.emit)
 	}
 	u, _ := reply.usage()
-	r.emit(TurnFinished{r.answer.Turns + 1, u})
+	r.emit(ResponseFinished{r.requests, u})
 	return reply
 }
 

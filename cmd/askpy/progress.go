@@ -135,7 +135,7 @@ func (p *progress) event(e fnloop.Event) {
 		p.endComment()
 	}
 	switch e := e.(type) {
-	case fnloop.TurnStarted:
+	case fnloop.RequestStarted:
 		p.endLine()
 		p.said.Reset()
 		p.step(p.model+": thinking", "")
@@ -150,7 +150,7 @@ func (p *progress) event(e fnloop.Event) {
 		p.endLine()
 		p.said.Reset() // it was no answer
 		p.do(p.model + " is writing a program")
-	case fnloop.TurnFinished:
+	case fnloop.ResponseFinished:
 		p.do("")
 	case fnloop.CallStarted:
 		p.started(e.Call)
