@@ -124,7 +124,7 @@ func (r *run) observeResponse(ctx context.Context, params *responses.ResponseNew
 	}
 	observed = ctx
 	defer l.recovered(ctx)
-	c, done := l.Observer.ObserveResponse(ctx, ResponseInfo{Request: r.answer.Turns + 1, Params: params, Stream: l.WebSocket || r.streams()})
+	c, done := l.Observer.ObserveResponse(ctx, ResponseInfo{Request: r.requests, Params: params, Stream: l.WebSocket || r.streams()})
 	if c != nil {
 		observed = c
 	}
