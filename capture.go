@@ -4,10 +4,10 @@ import "sync"
 
 // keep is how much of either end of a stream a Capture holds. Two of them are
 // as much as a document can show of one stream.
-const keep = MaxOutput / 2
+const keep = DefaultMaxOutput / 2
 
 // A Capture is a writer that keeps the head and the tail of a stream, in at most
-// [MaxOutput] bytes of memory whatever is written. Its zero value is ready; it
+// [DefaultMaxOutput] bytes of memory whatever is written. Its zero value is ready; it
 // is safe for concurrent use. A runner gives one for each stream of a program
 // to [Result.SetOutput].
 type Capture struct {

@@ -438,7 +438,7 @@ func ExampleResult_Text() {
 	res.SetOutput(&stdout, nil)
 
 	text := res.Text()
-	fmt.Println(len(text) <= fnloop.MaxOutput)
+	fmt.Println(len(text) <= fnloop.DefaultMaxOutput)
 	fmt.Println(text[:51])
 	fmt.Println(res.StdoutBytes, res.StdoutTruncated)
 	// Output:

@@ -51,7 +51,7 @@ type Loop struct {
 	// DefaultParallel, one means in order.
 	Parallel int
 	// MaxOutput is the size of the largest text sent for one call, in bytes.
-	// Longer ones are cut in their middle. Zero means the constant MaxOutput.
+	// Longer ones are cut in their middle. Zero means DefaultMaxOutput.
 	MaxOutput int
 	// Grace is how long a handler may go on when its context has ended. Zero
 	// means DefaultGrace.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// MaxOutput is the size of the largest document that [Result.Text] gives, in
+// DefaultMaxOutput is the size of the largest document that [Result.Text] gives, in
 // bytes of the encoded JSON, and of the largest text that a [Loop] sends for
 // one call unless [Loop.MaxOutput] says otherwise.
-const MaxOutput = 64 << 10
+const DefaultMaxOutput = 64 << 10
 
 // A Result is how one run of a program ended and what it printed.
 //
@@ -69,18 +69,18 @@ const (
 	EndLost      Ending = "sandbox_lost" // the sandbox went away under the program
 )
 
-// Evidence is what a runner knows about a fact. Its zero value is Unknown.
+// Evidence is what a runner knows about a fact.
 type Evidence string
 
-// The values of Evidence.
+// The values of Evidence. The zero value says that the fact is not known.
 const (
-	Unknown Evidence = ""
-	Yes     Evidence = "yes"
-	No      Evidence = "no"
+	EvidenceUnknown Evidence = ""
+	EvidenceYes     Evidence = "yes"
+	EvidenceNo      Evidence = "no"
 )
 
 // SetOutput takes what a program printed into r, cut so that the document of
-// [Result.Text] fits into [MaxOutput], and sets the counts. Set the fields that
+// [Result.Text] fits into [DefaultMaxOutput], and sets the counts. Set the fields that
 // say how the program ended before: they decide the last line of Stderr.
 func (r *Result) SetOutput(stdout, stderr *Capture) {
 	out, err := stdout.text(), stderr.text()
@@ -92,12 +92,12 @@ func (r *Result) SetOutput(stdout, stderr *Capture) {
 
 // Text is the JSON document that the model reads: exit_code, timed_out, stdout
 // and stderr, in that order and without HTML escapes. It is never longer than
-// [MaxOutput], whatever the strings hold: longer ones are cut in their middle.
+// [DefaultMaxOutput], whatever the strings hold: longer ones are cut in their middle.
 func (r Result) Text() string {
 	return string(r.encode(jsonText))
 }
 
-// MarshalJSON gives the document of [Result.Text]. It stays within [MaxOutput]
+// MarshalJSON gives the document of [Result.Text]. It stays within [DefaultMaxOutput]
 // even when [json.Marshal] then escapes it for HTML.
 func (r Result) MarshalJSON() ([]byte, error) {
 	return r.encode(htmlSafeJSON), nil
@@ -126,7 +126,7 @@ func (r Result) encode(as encoding) []byte {
 // fit cuts both streams to what the document has room for. What one stream
 // leaves unused of its half the other may take.
 func (r *Result) fit(stdout, stderr text, note string, as encoding) (out, err string, cutOut, cutErr bool) {
-	room := MaxOutput - len(`{"exit_code":,"timed_out":,"stdout":"","stderr":""}`) - len("null") - len("false")
+	room := DefaultMaxOutput - len(`{"exit_code":,"timed_out":,"stdout":"","stderr":""}`) - len("null") - len("false")
 	if r.ExitCode != nil {
 		room -= len(strconv.Itoa(*r.ExitCode))
 	}

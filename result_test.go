@@ -74,7 +74,7 @@ func TestResultEpitaph(t *testing.T) {
 		res := fnloop.Result{End: fnloop.EndTimeout, TimedOut: true}
 		res.SetOutput(nil, &stderr)
 		assert.True(t, strings.HasSuffix(res.Stderr, "x\n[killed: the time limit was reached]\n"))
-		assert.LessOrEqual(t, len(res.Text()), fnloop.MaxOutput)
+		assert.LessOrEqual(t, len(res.Text()), fnloop.DefaultMaxOutput)
 	})
 }
 
@@ -83,7 +83,7 @@ func TestResultFits(t *testing.T) {
 	for _, tt := range []struct{ name, stdout, stderr string }{
 		{"plain", strings.Repeat("x", mib), ""},
 		{"both", strings.Repeat("x", mib), strings.Repeat("y", mib)},
-		{"just over", strings.Repeat("x", fnloop.MaxOutput), ""},
+		{"just over", strings.Repeat("x", fnloop.DefaultMaxOutput), ""},
 		{"newlines", strings.Repeat("\n", 70000), ""},
 		{"control", strings.Repeat("\x00", 70000), strings.Repeat("\x1b", 70000)},
 		{"html", strings.Repeat("<", 70000), strings.Repeat("&", 70000)},
@@ -97,14 +97,14 @@ func TestResultFits(t *testing.T) {
 			byHand := fnloop.Result{ExitCode: res.ExitCode, Stdout: tt.stdout, Stderr: tt.stderr}
 			for _, r := range []fnloop.Result{res, byHand} {
 				text := r.Text()
-				assert.LessOrEqual(t, len(text), fnloop.MaxOutput)
-				assert.Greater(t, len(text), fnloop.MaxOutput*9/10, "room is not wasted")
+				assert.LessOrEqual(t, len(text), fnloop.DefaultMaxOutput)
+				assert.Greater(t, len(text), fnloop.DefaultMaxOutput*9/10, "room is not wasted")
 				assert.True(t, utf8.ValidString(text))
 				var back fnloop.Result
 				require.NoError(t, json.Unmarshal([]byte(text), &back))
 				b, err := json.Marshal(r)
 				require.NoError(t, err)
-				assert.LessOrEqual(t, len(b), fnloop.MaxOutput, "also as json.Marshal escapes it")
+				assert.LessOrEqual(t, len(b), fnloop.DefaultMaxOutput, "also as json.Marshal escapes it")
 			}
 			assert.EqualValues(t, len(tt.stdout), res.StdoutBytes)
 			assert.EqualValues(t, len(tt.stderr), res.StderrBytes)
@@ -208,13 +208,13 @@ func FuzzResult(f *testing.F) {
 		stderr := bytes.Repeat(err, min(times, 1+200_000/(len(err)+1)))
 		res := captured(string(stdout), string(stderr))
 		text := res.Text()
-		if len(text) > fnloop.MaxOutput || !json.Valid([]byte(text)) || !utf8.ValidString(text) {
+		if len(text) > fnloop.DefaultMaxOutput || !json.Valid([]byte(text)) || !utf8.ValidString(text) {
 			t.Fatalf("%d bytes", len(text))
 		}
 		if text != string(mustEncode(t, res)) {
 			t.Fatal("cut twice")
 		}
-		if b, _ := json.Marshal(res); len(b) > fnloop.MaxOutput {
+		if b, _ := json.Marshal(res); len(b) > fnloop.DefaultMaxOutput {
 			t.Fatalf("json.Marshal gives %d bytes", len(b))
 		}
 		if !res.StdoutTruncated && res.Stdout != strings.ToValidUTF8(string(stdout), "") && utf8.Valid(stdout) {

@@ -383,7 +383,7 @@ func TestOutputIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	out := outputs(t, posts(t, srv)[1])
 	big := out[1]
-	assert.LessOrEqual(t, len(big), fnloop.MaxOutput)
+	assert.LessOrEqual(t, len(big), fnloop.DefaultMaxOutput)
 	assert.True(t, strings.HasPrefix(big, "HEAD€") && strings.HasSuffix(big, "€TAIL"))
 	assert.Contains(t, big, "bytes left out")
 	assert.NotContains(t, big, "\ufffd")

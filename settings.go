@@ -57,7 +57,7 @@ func (l *Loop) settings() (*settings, error) {
 		{"MaxTurns", l.MaxTurns, DefaultMaxTurns, &s.maxTurns},
 		{"MaxRepeats", l.MaxRepeats, 0, &s.maxRepeats},
 		{"Parallel", l.Parallel, DefaultParallel, &s.parallel},
-		{"MaxOutput", l.MaxOutput, MaxOutput, &s.maxOutput},
+		{"MaxOutput", l.MaxOutput, DefaultMaxOutput, &s.maxOutput},
 		{"Attempts", l.Attempts, DefaultAttempts, &s.attempts},
 	} {
 		if n.value < 0 {

@@ -113,7 +113,7 @@ func runeCost(r rune, size int, as encoding) int {
 }
 
 func encodedLen(s string, as encoding) int {
-	_, used := prefix([]byte(s), MaxOutput, as)
+	_, used := prefix([]byte(s), DefaultMaxOutput, as)
 	return used
 }
 

@@ -194,7 +194,7 @@ func TestPythonTool(t *testing.T) {
 	assert.Equal(t, "print(1)", got.Source)
 	assert.Equal(t, time.Second, got.Limits.Time)
 	assert.False(t, out.IsError, "a program that fails is a result")
-	assert.LessOrEqual(t, len(out.Text), fnloop.MaxOutput)
+	assert.LessOrEqual(t, len(out.Text), fnloop.DefaultMaxOutput)
 	assert.True(t, strings.HasPrefix(out.Text, `{"exit_code":1,"timed_out":false,"stdout":"a","stderr":"<<<`))
 
 	secret := errors.New("dial unix /var/run/secret.sock: connection refused")

@@ -298,7 +298,7 @@ func TestSession_displaysAreBounded(t *testing.T) {
 			assert.Equal(t, c.omitted, e.Omitted)
 			mains := slices.DeleteFunc(slices.Clone(e.Displays), func(d interpreter.Display) bool { return !d.Main })
 			assert.LessOrEqual(t, len(mains), 1)
-			assert.LessOrEqual(t, len(e.Text()), fnloop.MaxOutput)
+			assert.LessOrEqual(t, len(e.Text()), fnloop.DefaultMaxOutput)
 		})
 	}
 }

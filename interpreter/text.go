@@ -28,7 +28,7 @@ type document struct {
 }
 
 // Text is what a model reads of e: a JSON document without HTML escapes, of at
-// most [fnloop.MaxOutput] bytes. Images are counted and are not in it.
+// most [fnloop.DefaultMaxOutput] bytes. Images are counted and are not in it.
 func (e Execution) Text() string {
 	d := document{
 		Status: e.Status, Notice: e.Notice(),
@@ -78,12 +78,12 @@ func (d Display) image() bool {
 // fit encodes d. Where that is too long, every text is cut to a length at which
 // all of them fit.
 func (d document) fit() string {
-	for limit := fnloop.MaxOutput; ; limit = limit * 3 / 4 {
+	for limit := fnloop.DefaultMaxOutput; ; limit = limit * 3 / 4 {
 		var buf bytes.Buffer
 		enc := json.NewEncoder(&buf)
 		enc.SetEscapeHTML(false)
 		_ = enc.Encode(d.cut(limit)) // strings and a number
-		if buf.Len()-1 <= fnloop.MaxOutput {
+		if buf.Len()-1 <= fnloop.DefaultMaxOutput {
 			return strings.TrimSuffix(buf.String(), "\n")
 		}
 	}

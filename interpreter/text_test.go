@@ -64,7 +64,7 @@ func TestExecution_TextIsBounded(t *testing.T) {
 		e.Files = append(e.Files, interpreter.FileChange{Name: strings.Repeat("\x01", 1000), Change: "new"})
 	}
 	text := e.Text()
-	assert.LessOrEqual(t, len(text), fnloop.MaxOutput)
+	assert.LessOrEqual(t, len(text), fnloop.DefaultMaxOutput)
 	var d struct{ Stdout string }
 	require.NoError(t, json.Unmarshal([]byte(text), &d))
 	assert.Contains(t, d.Stdout, "bytes left out")

@@ -319,7 +319,7 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 	if isClosed(r.done) {
 		res.OOM = r.oom
 	}
-	if res.OOM == fnloop.Unknown {
+	if res.OOM == fnloop.EvidenceUnknown {
 		if n, known := r.sandbox.OOMKills(); known {
 			res.OOM = evidence(n)
 		}
@@ -347,7 +347,7 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 	default:
 		res.End = fnloop.EndLost
 		switch {
-		case began && res.OOM == fnloop.Yes:
+		case began && res.OOM == fnloop.EvidenceYes:
 			res.End = fnloop.EndMemory
 		case !began && gone:
 			err = fmt.Errorf("%w: %w", ErrNotStarted, r.err)
@@ -364,7 +364,7 @@ func (r *run) exit(res *fnloop.Result) {
 	res.Duration = r.took
 	if signal := int(r.status & 0x7f); signal != 0 {
 		res.End, res.Signal = fnloop.EndSignal, signalName(signal)
-		if signal == sigkill && res.OOM == fnloop.Yes {
+		if signal == sigkill && res.OOM == fnloop.EvidenceYes {
 			res.End, res.Signal = fnloop.EndMemory, ""
 		}
 		return
@@ -375,9 +375,9 @@ func (r *run) exit(res *fnloop.Result) {
 
 func evidence(kills int64) fnloop.Evidence {
 	if kills > 0 {
-		return fnloop.Yes
+		return fnloop.EvidenceYes
 	}
-	return fnloop.No
+	return fnloop.EvidenceNo
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -330,7 +330,7 @@ func TestOutputIsKept(t *testing.T) {
 			p.send('E', "b\n")
 			p.send('O', "c")
 		})
-		if err != nil || res.Stdout != "ac" || !strings.HasPrefix(res.Stderr, "b\n[killed: the time limit") || res.OOM != fnloop.Unknown {
+		if err != nil || res.Stdout != "ac" || !strings.HasPrefix(res.Stderr, "b\n[killed: the time limit") || res.OOM != fnloop.EvidenceUnknown {
 			t.Errorf("Run() = %+v, %v", res, err)
 		}
 	})
@@ -343,7 +343,7 @@ func TestOOMFromWithin(t *testing.T) {
 			p.send('X', "status=9\nus=5\n")
 			p.send('D', "oom=2\n")
 		})
-		if err != nil || res.End != fnloop.EndMemory || res.OOM != fnloop.Yes {
+		if err != nil || res.End != fnloop.EndMemory || res.OOM != fnloop.EvidenceYes {
 			t.Errorf("Run() = %+v, %v", res, err)
 		}
 	})

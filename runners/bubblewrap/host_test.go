@@ -331,7 +331,7 @@ func TestTwoRunners(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				res, err := r.Run(t.Context(), fnloop.Program{Source: "b = bytearray(1 << 20)\nprint(1)"})
-				if err != nil || res.Stdout != "1\n" || res.OOM == fnloop.Yes {
+				if err != nil || res.Stdout != "1\n" || res.OOM == fnloop.EvidenceYes {
 					t.Errorf("Run() = %+v, %v", res, err)
 				}
 			}

@@ -88,7 +88,7 @@ var endings = []testCase{
 		check: func(v *verdict) {
 			v.signalled("SIGKILL")
 			v.complains("SIGKILL")
-			if v.OOM == fnloop.Yes {
+			if v.OOM == fnloop.EvidenceYes {
 				v.Errorf("OOM = yes")
 			}
 		},

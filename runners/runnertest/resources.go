@@ -29,7 +29,7 @@ var alone = []testCase{
 					if a.err != nil || a.res.End != fnloop.EndTimeout && a.res.End != fnloop.EndOutput {
 						t.Errorf("Run() = %q, %v", a.res.End, a.err)
 					}
-					if len(a.res.Stdout) > fnloop.MaxOutput || !a.res.StdoutTruncated || a.res.StdoutBytes < 100_000 {
+					if len(a.res.Stdout) > fnloop.DefaultMaxOutput || !a.res.StdoutTruncated || a.res.StdoutBytes < 100_000 {
 						t.Errorf("%d bytes of stdout, truncated: %v, of %d", len(a.res.Stdout), a.res.StdoutTruncated, a.res.StdoutBytes)
 					}
 					if most > before+4<<20 {
@@ -123,7 +123,7 @@ for m in a, b:
 		check: func(v *verdict) {
 			v.ends(fnloop.EndMemory)
 			v.complains("out of memory")
-			if v.OOM != fnloop.Yes {
+			if v.OOM != fnloop.EvidenceYes {
 				v.Errorf("OOM = %q", v.OOM)
 			}
 		},
@@ -134,7 +134,7 @@ for m in a, b:
 		check: func(v *verdict) {
 			v.exits(1)
 			v.complains("MemoryError")
-			if v.OOM == fnloop.Yes {
+			if v.OOM == fnloop.EvidenceYes {
 				v.Errorf("OOM = yes")
 			}
 		},
@@ -153,7 +153,7 @@ if __name__ == '__main__':
 		check: func(v *verdict) {
 			v.exits(0)
 			v.prints("-9\n")
-			if v.OOM != fnloop.Yes {
+			if v.OOM != fnloop.EvidenceYes {
 				v.Errorf("OOM = %q", v.OOM)
 			}
 		},

@@ -204,7 +204,7 @@ func (v *verdict) sane() {
 		v.Errorf("output is not valid UTF-8")
 	}
 	text := v.Text()
-	if len(text) > fnloop.MaxOutput || !json.Valid([]byte(text)) {
+	if len(text) > fnloop.DefaultMaxOutput || !json.Valid([]byte(text)) {
 		v.Errorf("Text() is %d bytes, valid JSON: %v", len(text), json.Valid([]byte(text)))
 	}
 	if v.Limits.Time <= 0 {

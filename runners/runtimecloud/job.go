@@ -228,9 +228,9 @@ func (j *job) findOOM(res *fnloop.Result) {
 	switch {
 	case err != nil || !found:
 	case n == "0":
-		res.OOM = fnloop.No
+		res.OOM = fnloop.EvidenceNo
 	default:
-		res.End, res.Signal, res.OOM = fnloop.EndMemory, "", fnloop.Yes
+		res.End, res.Signal, res.OOM = fnloop.EndMemory, "", fnloop.EvidenceYes
 	}
 }
 

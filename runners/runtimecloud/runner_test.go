@@ -152,7 +152,7 @@ func TestEndings(t *testing.T) {
 				if res.End != c.end || res.Signal != c.signal || res.TimedOut != (c.end == fnloop.EndTimeout) {
 					t.Errorf("Run() = %+v: %s", res, c.why)
 				}
-				if (res.OOM == fnloop.Yes) != (c.end == fnloop.EndMemory) || c.end == fnloop.EndMemory && !strings.Contains(res.Stderr, "out of memory") {
+				if (res.OOM == fnloop.EvidenceYes) != (c.end == fnloop.EndMemory) || c.end == fnloop.EndMemory && !strings.Contains(res.Stderr, "out of memory") {
 					t.Errorf("OOM = %q, Stderr = %q: %s", res.OOM, res.Stderr, c.why)
 				}
 				if c.code < 0 && res.ExitCode != nil || c.code >= 0 && (res.ExitCode == nil || *res.ExitCode != c.code) {
@@ -175,7 +175,7 @@ func TestLongOutput(t *testing.T) {
 		}
 		res := b.run(t, fnloop.Program{})
 		if !strings.HasPrefix(res.Stdout, "HEADx") || !strings.HasSuffix(res.Stdout, "xTAIL") || res.StdoutBytes != 10_000_008 ||
-			!res.StdoutTruncated || res.StderrTruncated || len(res.Text()) > fnloop.MaxOutput {
+			!res.StdoutTruncated || res.StderrTruncated || len(res.Text()) > fnloop.DefaultMaxOutput {
 			t.Errorf("Stdout has %d of %d bytes and begins %.20q", len(res.Stdout), res.StdoutBytes, res.Stdout)
 		}
 	})

@@ -34,7 +34,7 @@ func runPython(ctx context.Context, runner fnloop.Runner, cmd *Command) Exit {
 	stderr.finish(res.Stderr, res.StderrBytes)
 	// A sandbox that did not come back from being killed was killed all the same.
 	late := res.End == fnloop.EndLost && res.Duration >= cmd.Timeout
-	exit := Exit{TimedOut: res.TimedOut || late, Duration: res.Duration, OOM: res.OOM == fnloop.Yes}
+	exit := Exit{TimedOut: res.TimedOut || late, Duration: res.Duration, OOM: res.OOM == fnloop.EvidenceYes}
 	switch {
 	case res.ExitCode != nil:
 		exit.Code = *res.ExitCode
