@@ -72,7 +72,7 @@ func ExampleSchemaFor_error() {
 		fmt.Println(e.Path)
 	}
 	// Output:
-	// fnloop: Request.Headers (headers in JSON): map[string]string: a map has no strict form; use a slice of structs with a key and a value
+	// fnloop: Request.Headers (headers in JSON): map[string]string: a map has no strict form; use fnloop.Map[string], or a slice of structs with a key and a value
 	// Request.Headers
 }
 

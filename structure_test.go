@@ -40,7 +40,7 @@ var mayImport = []struct {
 	pkg  string
 	list []string
 }{
-	{".", slices.Concat(openai, []string{"./internal/strict", "golang.org/x/sync/..."})},
+	{".", slices.Concat(openai, []string{"./internal/strict", "github.com/invopop/jsonschema", "golang.org/x/sync/..."})},
 	{"internal/strict", []string{"github.com/invopop/jsonschema"}},
 	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it

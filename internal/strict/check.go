@@ -34,14 +34,15 @@ func judge(schema []byte) (*checker, *Error) {
 
 // A checker judges one schema.
 type checker struct {
-	root *value
-	defs map[string]*value
-	path []string
-	size size
+	root  *value
+	defs  map[string]*value
+	path  []string
+	size  size
+	ahead map[*value]*value // where references lead to in the end
 }
 
 func newChecker(root *value) *checker {
-	c := &checker{root: root, defs: map[string]*value{}}
+	c := &checker{root: root, defs: map[string]*value{}, ahead: map[*value]*value{}}
 	if root.kind != object {
 		return c
 	}
@@ -104,7 +105,7 @@ func (c *checker) check() *Error {
 	if err := c.finite(); err != nil {
 		return err
 	}
-	return c.limits()
+	return c.flat()
 }
 
 func (c *checker) checkRoot() *Error {
@@ -140,7 +141,11 @@ func (c *checker) node(v *value) *Error {
 			continue
 		}
 		if !slices.Contains(rootKeywords, m.name) {
-			return c.fail(RuleKeyword, m.name, "'%s' is not permitted%s", m.name, instead[m.name])
+			advice := instead[m.name]
+			if m.name == "minLength" || m.name == "maxLength" {
+				advice = lengthAdvice(v)
+			}
+			return c.fail(RuleKeyword, m.name, "'%s' is not permitted%s", m.name, advice)
 		}
 		if v != c.root {
 			return c.fail(RuleKeyword, m.name, "'%s' is permitted at the root only", m.name)
@@ -180,6 +185,9 @@ func (c *checker) node(v *value) *Error {
 	if err != nil {
 		return err
 	}
+	if err := c.withinLimits(); err != nil {
+		return err
+	}
 	if v == c.root {
 		return c.definitions()
 	}
@@ -194,9 +202,23 @@ var instead = map[string]string{
 	"default":     ", name the default in the description",
 	"examples":    ", give examples in the description",
 	"example":     ", give an example in the description",
-	"minLength":   ", use a pattern",
-	"maxLength":   ", use a pattern",
 	"prefixItems": ", use an object with a property for each position",
+}
+
+// lengthAdvice says what to use in place of the bounds of a string's length.
+func lengthAdvice(v *value) string {
+	low, high := 0, -1
+	if n := v.get("minLength"); n != nil {
+		low, _ = strconv.Atoi(n.text)
+	}
+	if n := v.get("maxLength"); n != nil {
+		high, _ = strconv.Atoi(n.text)
+	}
+	p := lengthPattern(low, high)
+	if p == "" || v.get("pattern") != nil {
+		return ", say it in the description"
+	}
+	return `, use "pattern":` + newString(p).String()
 }
 
 // types reads the type of a node that has one.
@@ -316,6 +338,9 @@ func (c *checker) definitions() *Error {
 				return c.fail(RuleCaution, "definition name", "the definition name %q must be of letters, digits, '_', '.' and '-'", clip(d.name))
 			}
 			c.size.add(d.name)
+			if err := c.withinLimits(); err != nil {
+				return err
+			}
 			if err := c.at(func() *Error { return c.node(d.value) }, keyword, d.name); err != nil {
 				return err
 			}
@@ -361,15 +386,23 @@ func (c *checker) resolve(v *value) *value {
 }
 
 // follow returns what v means after all references, or nil if they only lead
-// to each other.
+// to each other. It goes each way once.
 func (c *checker) follow(v *value) *value {
-	for range len(c.defs) + 2 {
-		if v == nil || v.get("$ref") == nil {
-			return v
+	var passed []*value
+	for v != nil && v.get("$ref") != nil {
+		end, known := c.ahead[v]
+		if known {
+			v = end
+			break
 		}
+		c.ahead[v] = nil // for a circle
+		passed = append(passed, v)
 		v = c.resolve(v)
 	}
-	return nil
+	for _, p := range passed {
+		c.ahead[p] = v
+	}
+	return v
 }
 
 func (c *checker) anyOf(v *value) *Error {

@@ -187,9 +187,9 @@ func TestCheckRefuses(t *testing.T) {
 		{"ref_circle", withDefs(`{"anyOf":[{"$ref":"#/$defs/b"}]}`, `{"b":{"$ref":"#/$defs/c"},"c":{"anyOf":[{"$ref":"#/$defs/b"}]}}`), strict.RuleFinite, "$defs.b", "b"},
 		{"eleven_deep", deep(11), strict.RuleLimit, "", "levels of objects"},
 		{"deep_through_refs", withDefs(`{"$ref":"#/$defs/b"}`, `{"b":`+deep(10)+`}`), strict.RuleLimit, "", "levels of objects"},
-		{"enum_values", property(`{"type":"string","enum":` + longValues(1001, 4) + `}`), strict.RuleLimit, "", "enum values"},
+		{"enum_values", property(`{"type":"string","enum":` + longValues(1001, 4) + `}`), strict.RuleLimit, "properties.a", "enum values"},
 		{"enum_text", property(`{"type":"string","enum":` + longValues(251, 60) + `}`), strict.RuleLimit, "properties.a", "enum text"},
-		{"const_text", property(`{"type":"string","const":"` + strings.Repeat("x", 120000) + `"}`), strict.RuleLimit, "", "characters in names, enum and const values"},
+		{"const_text", property(`{"type":"string","const":"` + strings.Repeat("x", 120000) + `"}`), strict.RuleLimit, "properties.a", "characters in names, enum and const values"},
 		{"nesting", strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300), strict.RuleJSON, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,9 +1,6 @@
 package strict
 
-import (
-	"regexp"
-	"strconv"
-)
+import "strconv"
 
 // A node is a schema in the form in which arguments are held against it.
 type node struct {
@@ -17,7 +14,7 @@ type node struct {
 	enum     []*value
 	texts    map[string]bool // the strings of enum
 	numbers  map[string]bool // the identities of its numbers
-	pattern  *regexp.Regexp
+	pattern  *pattern
 	format   *format
 	bounds   []numberBound
 }

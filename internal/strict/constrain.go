@@ -14,9 +14,10 @@ import (
 
 // A constrainer applies the tag of a field to the schema of its type.
 type constrainer struct {
-	node   *value
-	typ    reflect.Type // without pointers
-	quoted bool         // json:",string"
+	generator *generator
+	node      *value
+	typ       reflect.Type // without pointers
+	quoted    bool         // json:",string"
 }
 
 func (c *constrainer) apply(t *tag) error {
@@ -30,26 +31,22 @@ func (c *constrainer) apply(t *tag) error {
 			return err
 		}
 	}
-	notes, err := c.notes(t)
-	if err != nil {
-		return err
-	}
-	c.describe(t, notes)
-	return nil
+	return c.notes(t)
 }
 
 // target returns the schema that a keyword of the tag is about: the elements
-// of a slice for all but its length, as the jsonschema package has it.
+// of a slice for all but its length, as the jsonschema package has it. It is
+// written out where a definition was only used, so that it can be changed.
 func (c *constrainer) target(keyword string) (*value, reflect.Type, error) {
 	v, t := c.node, c.typ
+	c.generator.expand(v)
 	if v.str("type") == "array" && keywords[keyword]&array == 0 {
 		v = v.get("items")
+		c.generator.expand(v)
 		if k := t.Kind(); k == reflect.Slice || k == reflect.Array {
 			t = t.Elem()
 		}
-		for n := 0; t.Kind() == reflect.Pointer && n < 100; n++ {
-			t = t.Elem()
-		}
+		t, _ = Pointee(t)
 	}
 	k := nodeKinds(v)
 	if isBase64(t) && k == text {
@@ -198,11 +195,16 @@ func (c *constrainer) literal(k kinds, t reflect.Type, s string) (*value, error)
 func unmarshal(data []byte, into any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic while decoding: %v", r)
+			err = &panicError{r}
 		}
 	}()
 	return json.Unmarshal(data, into)
 }
+
+// A panicError is the panic of a method that decodes.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic while decoding: %v", e.value) }
 
 // bound sets a bound of a number, which must leave something of its Go type.
 func bound(v *value, t reflect.Type, name, val string) error {
@@ -328,8 +330,7 @@ func accepts(v, x *value) bool {
 
 // notes turns defaults and examples, which strict mode does not take, into a
 // remark for the description.
-func (c *constrainer) notes(t *tag) (string, error) {
-	var notes []string
+func (c *constrainer) notes(t *tag) error {
 	for _, n := range [...]struct {
 		keyword, plural string
 		values          []string
@@ -339,58 +340,64 @@ func (c *constrainer) notes(t *tag) (string, error) {
 		}
 		v, typ, err := c.target(n.keyword)
 		if err != nil {
-			return "", err
+			return err
 		}
 		if n.keyword == "default" && len(n.values) > 1 && v == c.node {
-			return "", errors.New("default is given twice")
+			return errors.New("default is given twice")
 		}
 		for _, s := range n.values {
 			x, err := c.literal(nodeKinds(v), typ, s)
 			if err != nil {
-				return "", fmt.Errorf("the %s %w", n.keyword, err)
+				return fmt.Errorf("the %s %w", n.keyword, err)
 			}
 			if !accepts(v, x) {
-				return "", fmt.Errorf("the %s %q contradicts the rest of the tag", n.keyword, clip(s))
+				return fmt.Errorf("the %s %q contradicts the rest of the tag", n.keyword, clip(s))
 			}
 		}
 		word := n.keyword
 		if len(n.values) > 1 {
 			word = n.plural
 		}
-		notes = append(notes, word+": "+strings.Join(n.values, ", "))
+		t.notes = append(t.notes, word+": "+strings.Join(n.values, ", "))
 	}
-	return strings.Join(notes, "; "), nil
+	return nil
 }
 
-// describe sets title and description. What the type itself has to say about
-// its form stays.
-func (c *constrainer) describe(t *tag, notes string) {
-	description := c.node.str("description")
+// ownForms are the words by which the description of a type tells of its form,
+// and the remark that keeps telling it when a field has its own description.
+var ownForms = [...]struct{ word, remark string }{
+	{"nanosecond", " (in nanoseconds)"},
+	{"base64", " (in base64)"},
+	{"json", " (JSON in a string)"},
+}
+
+// describe gives v title and description. What the type itself has to say
+// about its form stays.
+func (c *constrainer) describe(v *value, t *tag) *value {
+	description := v.str("description")
 	if t.description != "" {
-		for _, form := range [...]struct{ word, remark string }{
-			{"nanoseconds", " (in nanoseconds)"},
-			{"base64", " (in base64)"},
-		} {
-			own := strings.Contains(description, form.word) && !hasCustom(c.typ)
-			if own && !strings.Contains(strings.ToLower(t.description), strings.TrimSuffix(form.word, "s")) {
-				t.description += form.remark
+		own, given := strings.ToLower(description), strings.ToLower(t.description)
+		description = t.description
+		for _, form := range ownForms {
+			if strings.Contains(own, form.word) && !strings.Contains(given, form.word) {
+				description += form.remark
 			}
 		}
-		description = t.description
 	}
-	switch {
+	switch notes := strings.Join(t.notes, "; "); {
 	case notes != "" && description == "":
 		description = strings.ToUpper(notes[:1]) + notes[1:]
 	case notes != "":
 		description += " (" + notes + ")"
 	}
-	if c.node.get("$ref") != nil && (description != "" || t.title != "") {
-		c.node = newObject(member{"anyOf", newArray(c.node)}) // a reference stands alone
+	if v.get("$ref") != nil && (description != "" || t.title != "") {
+		v = newObject(member{"anyOf", newArray(v)}) // a reference stands alone
 	}
-	if description != "" && description != c.node.str("description") {
-		c.node.setFirst("description", newString(description))
+	if description != "" && description != v.str("description") {
+		v.setFirst("description", newString(description))
 	}
 	if t.title != "" {
-		c.node.setFirst("title", newString(t.title))
+		v.setFirst("title", newString(t.title))
 	}
+	return v
 }

@@ -535,8 +535,8 @@ func oddTypes() []oddType {
 		f(``, of[oddIface](), `!A|oddIface|interface`),
 		f(``, of[[]any](), `!A[]|interface`),
 		f(``, of[*any](), `!A|interface`),
-		f(``, of[map[string]int](), `!A|map[string]int|slice`),
-		f(``, of[oddMap](), `!A|oddMap|slice`),
+		f(``, of[map[string]int](), `!A|map[string]int|fnloop.Map[int]`),
+		f(``, of[oddMap](), `!A|oddMap|fnloop.Map[int]`),
 		f(``, of[map[oddTextInt]string](), `!A|map`),
 		f(``, of[[]map[string]any](), `!A[]|map[string]any`),
 		f(``, of[func()](), `!A|func()`),
@@ -774,7 +774,7 @@ func oddTypes() []oddType {
 	for _, p := range []reflect.Type{of[OddP1](), of[OddP2](), of[OddP3](), of[OddP4](), of[OddP5](), of[OddP6](), of[OddP7](), of[OddIface]()} {
 		list = append(list, f("", p, `!A|promoted`))
 	}
-	return append(list, f("", of[OddOwn1](), `{"type":"string"}`), f("", of[OddOwn2](), `{"type":"string"}`))
+	return append(list, f("", of[OddOwn1](), `{"type":"string"}`), f("", of[OddOwn2](), `!A|promoted`))
 }
 
 // canonical returns JSON without descriptions and with sorted keys, numbers as

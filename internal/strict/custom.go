@@ -10,225 +10,108 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// A customer is a type that brings its own schema, by the interface of
-// github.com/invopop/jsonschema.
-type customer interface {
-	JSONSchema() *jsonschema.Schema
-}
+// The interfaces of github.com/invopop/jsonschema by which a type says its own
+// schema.
+type (
+	customer interface{ JSONSchema() *jsonschema.Schema }
+	aliaser  interface{ JSONSchemaAlias() any }
+)
 
 var (
 	customType = reflect.TypeFor[customer]()
+	aliasType  = reflect.TypeFor[aliaser]()
 
-	// otherCustoms are the interfaces of the jsonschema package that change
-	// what its Reflector makes. There is no Reflector here to change.
-	otherCustoms = [...]struct {
+	// uncalled are the interfaces of the jsonschema package that change what its
+	// Reflector makes. There is no Reflector here to change.
+	uncalled = [...]struct {
 		name  string
 		iface reflect.Type
 	}{
 		{"JSONSchemaExtend", reflect.TypeFor[interface{ JSONSchemaExtend(*jsonschema.Schema) }]()},
-		{"JSONSchemaAlias", reflect.TypeFor[interface{ JSONSchemaAlias() any }]()},
 		{"JSONSchemaProperty", reflect.TypeFor[interface{ JSONSchemaProperty(string) any }]()},
 	}
 )
 
-// hasCustom reports whether t itself has a method JSONSchema, on either
-// receiver. One that is promoted from an embedded field describes that field
-// and not t; it is found out by what it returns.
-func hasCustom(t reflect.Type) bool {
-	if t.Kind() == reflect.Interface || !reflect.PointerTo(t).Implements(customType) {
-		return false
-	}
-	if t.Kind() != reflect.Struct {
-		return true
-	}
-	for f := range t.Fields() {
-		f := f
-		if !f.Anonymous {
-			continue
-		}
-		inner := f.Type
-		if inner.Kind() == reflect.Pointer {
-			inner = inner.Elem()
-		}
-		if inner.Kind() == reflect.Interface || !reflect.PointerTo(inner).Implements(customType) {
-			continue
-		}
-		own, err := callCustom(t)
-		promoted, err2 := callCustom(inner)
-		if err == nil && err2 == nil && string(own) == string(promoted) {
-			return false
-		}
-	}
-	return true
+// has reports whether t has the methods of iface, on either receiver.
+func has(t, iface reflect.Type) bool {
+	return t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(iface)
 }
 
-// callCustom returns the JSON of what JSONSchema returns for a zero t, and so
-// a copy that nobody else holds.
-func callCustom(t reflect.Type) (schema []byte, err error) {
+func hasCustom(t reflect.Type) bool { return has(t, customType) }
+
+// called returns what method returns for a zero t.
+func called[T any](t reflect.Type, name string, method func(zero any) T) (result T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("JSONSchema panics: %v", r)
+			err = fmt.Errorf("%s panics: %v", name, r)
 		}
 	}()
-	v := reflect.New(t)
-	if t.Kind() == reflect.Struct {
-		for i := range t.NumField() { // a promoted method needs what it is promoted from
-			if f := v.Elem().Field(i); t.Field(i).Anonymous && f.Kind() == reflect.Pointer && f.CanSet() {
-				f.Set(reflect.New(f.Type().Elem()))
-			}
-		}
-	}
-	s := v.Interface().(customer).JSONSchema()
-	if s == nil {
-		return nil, errors.New("JSONSchema returns nil")
-	}
-	budget := 100_000
-	if !measured(reflect.ValueOf(s), maxDepth, &budget) {
-		return nil, errors.New("JSONSchema returns a schema that is too large or contains itself")
-	}
-	schema, err = json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("JSONSchema returns what cannot be written: %v", err)
-	}
-	return schema, nil
+	return method(reflect.New(t).Interface()), nil
 }
 
-// measured walks v and reports whether depth and budget suffice. Marshalling a
-// schema that contains itself would exhaust the stack.
-func measured(v reflect.Value, depth int, budget *int) bool {
-	if *budget--; depth == 0 || *budget < 0 {
-		return false
-	}
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		return v.IsNil() || measured(v.Elem(), depth-1, budget)
-	case reflect.Struct:
-		schema, isSchema := reflect.TypeAssert[jsonschema.Schema](v)
-		if isSchema && schema.Properties != nil { // a linked list, which has cycles of its own
-			for p := schema.Properties.Oldest(); p != nil; p = p.Next() {
-				if !measured(reflect.ValueOf(p.Value), depth-1, budget) {
-					return false
-				}
-			}
-		}
-		for i := range v.NumField() {
-			if isSchema && v.Type().Field(i).Name == "Properties" {
-				continue
-			}
-			if !measured(v.Field(i), depth-1, budget) {
-				return false
-			}
-		}
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			if !measured(v.Index(i), depth-1, budget) {
-				return false
-			}
-		}
-	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			if !measured(it.Value(), depth-1, budget) {
-				return false
-			}
+// alias returns the type that stands for t in JSON by its method
+// JSONSchemaAlias, or nil if it has none.
+func (g *generator) alias(t reflect.Type) (reflect.Type, error) {
+	for _, m := range uncalled {
+		if has(t, m.iface) {
+			return nil, g.fail(t, "%s is not called; describe the type with JSONSchema() *jsonschema.Schema", m.name)
 		}
 	}
-	return true
-}
-
-// custom returns the schema that t brings along, made strict, or nil if it
-// brings none.
-func (g *generator) custom(t reflect.Type) (*value, error) {
-	for _, other := range otherCustoms {
-		if t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(other.iface) {
-			return nil, g.fail(t, "%s is not called; describe the type with JSONSchema() *jsonschema.Schema", other.name)
-		}
-	}
-	if !hasCustom(t) {
+	if !has(t, aliasType) {
 		return nil, nil
 	}
-	if v := g.customs[t]; v != nil {
-		return v.clone(), nil
+	if embeds(t, aliasType) {
+		return nil, g.fail(t, "JSONSchemaAlias may be that of an embedded field, which is not the whole struct; use a named field in its place")
 	}
-	raw, err := callCustom(t)
+	alias, err := Alias(t)
+	if err == nil && alias == nil {
+		err = errors.New("JSONSchemaAlias returns nil")
+	}
 	if err != nil {
 		return nil, g.fail(t, "%v", err)
+	}
+	return alias, nil
+}
+
+// Alias returns the type of what JSONSchemaAlias returns for a t.
+func Alias(t reflect.Type) (reflect.Type, error) {
+	if !has(t, aliasType) {
+		return nil, nil
+	}
+	v, err := called(t, "JSONSchemaAlias", func(zero any) any { return zero.(aliaser).JSONSchemaAlias() })
+	return reflect.TypeOf(v), err
+}
+
+// foreign returns the schema that t brings along, made strict. A reference to
+// the whole of it becomes one to self.
+func (g *generator) foreign(t reflect.Type, self string) (*value, error) {
+	if embeds(t, customType) {
+		return nil, g.fail(t, "JSONSchema may be that of an embedded field, which is not the whole struct; use a named field in its place")
+	}
+	s, err := called(t, "JSONSchema", func(zero any) *jsonschema.Schema { return zero.(customer).JSONSchema() })
+	switch {
+	case err != nil:
+		return nil, g.fail(t, "%v", err)
+	case s == nil:
+		return nil, g.fail(t, "JSONSchema returns nil")
+	}
+	raw, err := json.Marshal(s) // and so a copy that nobody else holds
+	if err != nil {
+		return nil, g.fail(t, "JSONSchema returns what cannot be written: %v", err)
 	}
 	if f := syntax(raw); f != nil {
 		return nil, g.fail(t, "JSONSchema returns what is not JSON: %s", f.reason)
 	}
-	s := scanner{data: raw}
-	v, twice, ok := s.parse()
+	sc := scanner{data: raw}
+	v, twice, ok := sc.parse()
 	if !ok {
 		return nil, g.fail(t, "JSONSchema returns the key %q twice", twice)
 	}
-	a := adapter{g: g, typ: t, names: map[string]string{}, defs: map[string]*value{}}
-	v, err = a.adapt(v)
-	if err != nil {
+	a := adapter{g: g, typ: t, self: self, names: map[string]string{}}
+	if v, err = a.adapt(v); err != nil {
 		return nil, g.fail(t, "the schema that JSONSchema returns cannot be sent: %v", err)
 	}
-	if k := a.allowed(v); g.decoded && k&^decodable(t) != 0 {
-		return nil, g.fail(t, "JSONSchema describes a %s, which encoding/json cannot decode into the type; add an UnmarshalJSON", k&^decodable(t))
-	}
-	g.customs[t] = v
-	return v.clone(), nil
-}
-
-// allowed returns the types that the adapted schema v allows, without null.
-func (a *adapter) allowed(v *value) kinds {
-	c := &checker{root: newObject(), defs: map[string]*value{}}
-	for _, d := range a.g.defs {
-		if d.value != nil {
-			c.defs[d.name] = d.value
-		}
-	}
-	var k kinds
-	seen := map[*value]bool{}
-	var walk func(v *value)
-	walk = func(v *value) {
-		if v = c.follow(v); v == nil || seen[v] {
-			return
-		}
-		seen[v] = true
-		k |= nodeKinds(v)
-		if branches := v.get("anyOf"); branches != nil {
-			for _, b := range branches.elems {
-				walk(b)
-			}
-		}
-	}
-	walk(v)
-	return k
-}
-
-// decodable returns the types of JSON that encoding/json can decode into a t.
-func decodable(t reflect.Type) kinds {
-	if decodesJSON(t) {
-		return ^kinds(0)
-	}
-	if decodesText(t) {
-		return text
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		return object
-	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
-			return array | text
-		}
-		return array
-	case reflect.Array:
-		return array
-	case reflect.String:
-		return text
-	case reflect.Bool:
-		return boolean
-	case reflect.Float32, reflect.Float64:
-		return number | integer
-	}
-	if isIntegerKind(t.Kind()) {
-		return integer
-	}
-	return 0
+	return v, nil
 }
 
 // An adapter makes a foreign schema strict where that keeps its meaning. What
@@ -237,59 +120,71 @@ type adapter struct {
 	g     *generator
 	typ   reflect.Type
 	names map[string]string // of its definitions, in the whole schema
-	defs  map[string]*value // by the new names
-	self  string            // the reference to the whole of it, once needed
+	self  string            // what refers to the whole of it
 }
 
 func (a *adapter) adapt(v *value) (*value, error) {
 	if v.kind != object {
 		return nil, fmt.Errorf("a schema must be an object that says a type, not %s", v)
 	}
-	var own []member
+	var own []*definition
 	for _, keyword := range []string{"$defs", "definitions"} {
 		if defs := v.remove(keyword); defs != nil {
-			for _, d := range defs.members {
-				a.names["#/"+keyword+"/"+d.name] = a.g.names.name(cleanName(d.name))
-				own = append(own, member{a.names["#/"+keyword+"/"+d.name], d.value})
+			for _, m := range defs.members {
+				d := a.g.definition(cleanName(m.name))
+				d.body, d.keep = m.value, true
+				a.names["#/"+keyword+"/"+m.name] = "#/$defs/" + d.name
+				own = append(own, d)
 			}
 		}
 	}
+	a.names["#"] = a.self
 	for _, d := range own {
-		a.defs[d.name] = d.value
-	}
-	for i, d := range own {
-		def, err := a.node(d.value)
+		def, err := a.node(d.body)
 		if err != nil {
 			return nil, err
 		}
-		own[i].value = def
+		d.body = def
 	}
 	v, err := a.node(v)
 	if err != nil {
 		return nil, err
 	}
-	if a.self != "" && a.self != "#" {
-		name := strings.TrimPrefix(a.self, "#/$defs/")
-		own = append(own, member{name, v})
-		v = newObject(member{"$ref", newString(a.self)})
-	}
-	if a.typ != a.g.root {
-		probe := newObject(
-			member{"type", newString("object")},
-			member{"properties", newObject(member{a.typ.String(), v})},
-			member{"required", newArray(newString(a.typ.String()))},
-			member{"additionalProperties", newBool(false)},
-			member{"$defs", newObject(own...)},
-		)
-		if err := newChecker(probe).check(); err != nil {
-			if len(err.Path) >= 2 && err.Path[0] == "properties" {
-				err.Path = err.Path[2:]
+	if a.typ == a.g.root {
+		for range own { // jsonschema.Reflect returns a reference by default
+			for _, d := range own {
+				if v.str("$ref") == "#/$defs/"+d.name {
+					v = a.g.copy(d.body)
+				}
 			}
-			return nil, err
 		}
+	} else if err := a.probe(v, own); err != nil {
+		return nil, err
 	}
 	a.g.defs = append(a.g.defs, own...)
 	return v, nil
+}
+
+// probe judges v by itself, so that what is wrong is told in its own terms.
+func (a *adapter) probe(v *value, defs []*definition) error {
+	name := a.typ.String()
+	root := newObject(
+		member{"type", newString("object")},
+		member{"properties", newObject(member{name, v})},
+		member{"required", newArray(newString(name))},
+		member{"additionalProperties", newBool(false)},
+		member{"$defs", newObject(member{strings.TrimPrefix(a.self, "#/$defs/"), v})},
+	)
+	for _, d := range defs {
+		root.get("$defs").members = append(root.get("$defs").members, member{d.name, d.body})
+	}
+	if err := newChecker(root).check(); err != nil {
+		if len(err.Path) >= 2 {
+			err.Path = err.Path[2:]
+		}
+		return err
+	}
+	return nil
 }
 
 // node makes one schema and all below it strict.
@@ -301,7 +196,7 @@ func (a *adapter) node(v *value) (*value, error) {
 		v.remove(name)
 	}
 	a.annotate(v)
-	if err := a.compose(v); err != nil {
+	if err := compose(v); err != nil {
 		return nil, err
 	}
 	if ref := v.get("$ref"); ref != nil {
@@ -360,25 +255,15 @@ func (a *adapter) annotate(v *value) {
 	v.setFirst("description", newString(remark))
 }
 
-// compose unwraps an allOf of one schema and turns a oneOf whose branches
-// exclude each other into an anyOf.
-func (a *adapter) compose(v *value) error {
-	if all := v.get("allOf"); all != nil && len(all.elems) == 1 && all.elems[0].kind == object {
-		v.remove("allOf")
-		for _, m := range all.elems[0].members {
-			if v.get(m.name) != nil {
-				return fmt.Errorf("allOf has a second %s", m.name)
-			}
-			v.members = append(v.members, m)
-		}
-	}
+// compose turns a oneOf whose branches exclude each other into an anyOf.
+func compose(v *value) error {
 	one := v.get("oneOf")
 	if one == nil || v.get("anyOf") != nil {
 		return nil
 	}
 	for i, x := range one.elems {
 		for _, y := range one.elems[:i] {
-			if !a.exclusive(a.target(x), a.target(y)) {
+			if !exclusive(x, y) {
 				return errors.New("oneOf is refused, and an anyOf would mean something else since its branches overlap; tell them apart by type or by a required constant")
 			}
 		}
@@ -388,44 +273,21 @@ func (a *adapter) compose(v *value) error {
 	return nil
 }
 
-// target follows the references of a foreign schema.
-func (a *adapter) target(v *value) *value {
-	for range len(a.defs) + 1 {
-		d := a.defs[a.names[v.str("$ref")]]
-		if d == nil {
-			break
-		}
-		v = d
-	}
-	return v
-}
-
-// exclusive reports whether no value fits both x and y.
-func (a *adapter) exclusive(x, y *value) bool {
-	if x.kind != object || y.kind != object {
-		return false
-	}
+// exclusive reports whether no value fits both x and y, since they are of
+// different types or require different constants of one property.
+func exclusive(x, y *value) bool {
 	kx, ky := allKinds(x), allKinds(y)
-	if kx == 0 || ky == 0 {
-		return false
+	if kx == 0 || ky == 0 || kx&ky == 0 {
+		return kx != 0 && ky != 0
 	}
-	if kx&ky == 0 || disjoint(x, y) {
-		return true
-	}
-	if kx != object || ky != object {
-		return false
-	}
-	px, py := x.get("properties"), y.get("properties")
-	if px == nil || py == nil {
-		return false
-	}
-	for _, m := range px.members {
-		other := py.get(m.name)
-		if other != nil && requires(x, m.name) && requires(y, m.name) && disjoint(m.value, other) {
-			return true
+	if px, py := x.get("properties"), y.get("properties"); px != nil && py != nil {
+		for _, m := range px.members {
+			if other := py.get(m.name); other != nil && requires(x, m.name) && requires(y, m.name) && disjoint(m.value, other) {
+				return kx == object && ky == object
+			}
 		}
 	}
-	return false
+	return disjoint(x, y)
 }
 
 // allKinds returns the types that v allows, with integers among the numbers.
@@ -447,19 +309,12 @@ func requires(v *value, name string) bool {
 
 // ref gives a reference its new target, on its own.
 func (a *adapter) ref(v *value, ref string) (*value, error) {
-	to := ""
-	if name, ok := a.names[ref]; ok {
-		to = "#/$defs/" + name
-	} else if ref == "#" {
-		if a.self == "" {
-			a.self = a.g.refs[a.typ] // the root has one already
-		}
-		if a.self == "" {
-			a.self = "#/$defs/" + a.g.names.name(defName(a.typ))
-		}
-		to = a.self
-	} else {
+	to, ok := a.names[ref]
+	if !ok {
 		return nil, fmt.Errorf("the reference %q leads to no definition of its own", clip(ref))
+	}
+	if ref == "#" && a.typ != a.g.root {
+		a.g.types[a.typ].keep = true
 	}
 	v.remove("$ref")
 	node := newObject(member{"$ref", newString(to)})

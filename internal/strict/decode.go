@@ -67,6 +67,8 @@ func syntaxError(data []byte, f *flaw) *ArgumentError {
 	switch {
 	case f.cut:
 		problem = fmt.Sprintf("incomplete JSON, the text ends after %d bytes (send one complete JSON object)", len(data))
+	case f.deep:
+		problem = fmt.Sprintf("nested too deeply, at byte %d there are %s (send a flatter object)", f.offset, f.reason)
 	case bytes.HasPrefix(data, []byte("```")):
 		problem = "not JSON: a Markdown fence (send the bare JSON object)"
 	case f.offset == 0 && data[0] < 0x80:
@@ -76,6 +78,19 @@ func syntaxError(data []byte, f *flaw) *ArgumentError {
 		problem = fmt.Sprintf("not JSON at byte %d: %s, near %s (send one bare JSON object)", f.offset, f.reason, quote(near))
 	}
 	return &ArgumentError{Problems: []string{"arguments: " + problem}, Incomplete: f.cut}
+}
+
+// Valid reports whether text is one JSON value without duplicate keys, in words
+// for a model.
+func Valid(text []byte) error {
+	if f := syntax(text); f != nil {
+		return fmt.Errorf("the string does not hold JSON: %s at byte %d", f.reason, f.offset)
+	}
+	s := scanner{data: text}
+	if _, twice, ok := s.parse(); !ok {
+		return fmt.Errorf("the string holds JSON with the key %s twice in one object", quote(twice))
+	}
+	return nil
 }
 
 // notObject words the error for arguments that are JSON, but not an object.

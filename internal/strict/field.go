@@ -123,7 +123,7 @@ func (f *field) read() (bool, *fieldError) {
 	switch {
 	case f.Anonymous && pointer && !f.IsExported():
 		return false, &fieldError{path: f.path, typ: f.Type, reason: "encoding/json cannot set an embedded pointer to an unexported struct; embed the struct itself or export it"}
-	case f.Anonymous && f.name == "" && elem.Kind() == reflect.Struct && (f.Tag.Get("jsonschema") != "" || f.Tag.Get("jsonschema_description") != ""):
+	case f.Anonymous && f.name == "" && elem.Kind() == reflect.Struct && f.Tag.Get("jsonschema")+f.Tag.Get("jsonschema_description")+f.Tag.Get("description") != "":
 		return false, &fieldError{path: f.path, typ: f.Type, reason: "the fields of an embedded struct are promoted, so a jsonschema tag has nothing to apply to; give it a json name or move the tag"}
 	case f.Anonymous && f.name != "" && !f.IsExported() && (decodesJSON(elem) || decodesText(elem)):
 		return false, &fieldError{path: f.path, typ: f.Type, reason: "encoding/json does not call the methods of an embedded unexported struct; use a named field"}
@@ -219,6 +219,9 @@ func badTag(tag reflect.StructTag) string {
 			break
 		}
 		key := rest[:i]
+		if strings.Trim(key, ",;") != key {
+			break // what divides tags is a space
+		}
 		end := i + 2
 		for end < len(rest) && rest[end] != '"' {
 			if rest[end] == '\\' {
@@ -234,7 +237,7 @@ func badTag(tag reflect.StructTag) string {
 		}
 		rest = rest[end+1:]
 	}
-	if strings.Contains(rest, "json") {
+	if strings.Contains(rest, "json") || strings.Contains(rest, "description") {
 		return rest
 	}
 	return ""

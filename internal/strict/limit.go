@@ -24,7 +24,9 @@ func (s *size) add(t string) int {
 	return n
 }
 
-func (c *checker) limits() *Error {
+// withinLimits checks what was counted so far, so that the error is that of the
+// place which is too much.
+func (c *checker) withinLimits() *Error {
 	for _, l := range [...]struct {
 		name      string
 		got, most int
@@ -32,11 +34,17 @@ func (c *checker) limits() *Error {
 		{"properties", c.size.properties, maxProperties},
 		{"enum values", c.size.enums, maxEnums},
 		{"characters in names, enum and const values", c.size.text, maxText},
-		{"levels of objects", c.depth(), maxObjects},
 	} {
 		if l.got > l.most {
-			return c.fail(RuleLimit, l.name, "%d %s are more than the %d that are accepted", l.got, l.name, l.most)
+			return c.fail(RuleLimit, l.name, "with it the schema has more than %d %s, which is the limit", l.most, l.name)
 		}
+	}
+	return nil
+}
+
+func (c *checker) flat() *Error {
+	if n := c.depth(); n > maxObjects {
+		return c.fail(RuleLimit, "levels of objects", "%d levels of objects are more than the %d that are accepted", n, maxObjects)
 	}
 	return nil
 }
@@ -104,13 +112,7 @@ func children(v *value) func(yield func(*value) bool) {
 		if items := v.get("items"); items != nil && !yield(items) {
 			return
 		}
-		if branches := v.get("anyOf"); branches != nil {
-			for _, b := range branches.elems {
-				if !yield(b) {
-					return
-				}
-			}
-		}
+		branches(v)(yield)
 	}
 }
 

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
-	"slices"
-	"strings"
+	"strconv"
 	"time"
-	"unicode"
 )
 
 // A locator finds the values of arguments that a Go type cannot take although
@@ -27,11 +24,16 @@ type locator struct {
 
 // value reads one value that goes into a t.
 func (l *locator) value(t reflect.Type, quoted bool) {
-	for n := 0; t.Kind() == reflect.Pointer && n < 100; n++ {
-		t = t.Elem()
-	}
+	t, _ = Pointee(t)
 	k := kindAt(l.peek())
 	structured := !decodesJSON(t) && !decodesText(t)
+	if alias, _ := Alias(t); alias != nil {
+		start, found := l.pos, len(l.problems)
+		if l.value(alias, quoted); len(l.problems) > found || l.more > 0 {
+			return
+		}
+		l.pos = start // what is wrong is between the parts
+	}
 	switch {
 	case k == object && structured && t.Kind() == reflect.Struct:
 		l.object(t)
@@ -126,7 +128,7 @@ func conversionProblem(t reflect.Type, raw []byte, err error) string {
 	case textForms[t.PkgPath()+"."+t.Name()] != "":
 		return "expected " + textForms[t.PkgPath()+"."+t.Name()]
 	case decodesJSON(t) || decodesText(t):
-		return "not accepted" + inWords(t, err)
+		return "not accepted" + inWords(err)
 	case isIntegerKind(k):
 		low, high := integerRange(k)
 		return fmt.Sprintf("expected integer from %s to %s", low, high)
@@ -138,27 +140,20 @@ func conversionProblem(t reflect.Type, raw []byte, err error) string {
 	return "not accepted"
 }
 
-// goTalk matches what a model must not see: names of packages, types and
-// functions, and the wording of encoding/json and of the runtime.
-var goTalk = regexp.MustCompile(`\b(json|panic|strconv|reflect|runtime|goroutine|nil pointer|unmarshal|Go value)\b|\b[a-z]\w*\.[A-Z]|\b[A-Z]\w*\(|^[a-z][a-z0-9]*(/[a-z0-9]+)+: |\.go:|0x[0-9a-f]{6}|[*&][a-zA-Z]`)
-
-// inWords returns what a type's own method has to say, if that is fit for a
-// model.
-func inWords(t reflect.Type, err error) string {
-	s := oneLine(err.Error())
-	if s == "" || goTalk.MatchString(s) || containsWord(s, t.Name()) {
+// inWords returns what a type's own method has to say, which is for the model
+// as the error of a handler is. What encoding/json and strconv say is of Go.
+func inWords(err error) string {
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return ""
 	}
-	var wrapped *json.SyntaxError
-	if errors.As(err, &wrapped) {
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return ""
 	}
-	return " (" + clipTo(s, 200) + ")"
-}
-
-// containsWord reports whether word stands in s by itself.
-func containsWord(s, word string) bool {
-	return word != "" && slices.Contains(strings.FieldsFunc(s, func(r rune) bool {
-		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}), word)
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		return ""
+	}
+	if _, ok := errors.AsType[*panicError](err); ok || err.Error() == "" {
+		return ""
+	}
+	return " (" + clipTo(oneLine(err.Error()), 200) + ")"
 }

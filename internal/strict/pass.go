@@ -28,6 +28,10 @@ type attempt struct {
 // the wrong one, in the choice of the branch to report on.
 const wrongBranch = 100
 
+// maxStrangers is how many unknown keys of one object are told apart, and so
+// counted.
+const maxStrangers = 1000
+
 // report notes a problem at the current place, in words that are only made if
 // they are wanted.
 func (p *pass) report(problem func() string) {
@@ -101,7 +105,7 @@ func (p *pass) text(n *node) {
 		s = p.scratch
 	}
 	if n.enum != nil && !n.texts[string(s)] ||
-		n.pattern != nil && !n.pattern.Match(s) ||
+		n.pattern != nil && !n.pattern.match(s) ||
 		n.format != nil && !n.format.valid(string(s)) {
 		p.mismatch(n, p.data[start:p.pos])
 	}
@@ -164,6 +168,7 @@ func (p *pass) object(n *node) {
 		seen = make([]uint64, (len(n.props)+63)/64)
 	}
 	next := 0
+	var told, strangers map[string]bool // the keys that were reported
 	for p.scanner.more() {
 		name, escaped := p.key()
 		if escaped {
@@ -172,7 +177,13 @@ func (p *pass) object(n *node) {
 		}
 		i := n.find(name, next)
 		if i < 0 {
-			p.unknown(n, name)
+			if len(strangers) < maxStrangers && !strangers[string(name)] {
+				if strangers == nil {
+					strangers = map[string]bool{}
+				}
+				strangers[string(name)] = true
+				p.unknown(n, name)
+			}
 			p.skip()
 			continue
 		}
@@ -181,8 +192,14 @@ func (p *pass) object(n *node) {
 			seen[i/64] |= bit
 			p.value(n.props[i].node)
 		} else {
-			p.report(func() string { return "duplicate key (send it once)" })
 			p.skip()
+			if !told[n.props[i].name] { // once, however often it is there
+				p.report(func() string { return "duplicate key (send it once)" })
+				if told == nil {
+					told = map[string]bool{}
+				}
+				told[n.props[i].name] = true
+			}
 		}
 		p.trail = p.trail[:len(p.trail)-1]
 		next = i + 1

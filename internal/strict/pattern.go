@@ -5,24 +5,149 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
+	"unicode"
 )
 
-// compilePattern compiles a pattern that means the same to OpenAI, which uses
-// Python's re, and to the regexp package, which tests the arguments. It
-// refuses what only one of the two knows.
-func compilePattern(pattern string) (*regexp.Regexp, error) {
-	if err := portable(pattern); err != nil {
+// A pattern is one that OpenAI, which uses Python's re, and this package read
+// alike.
+type pattern struct {
+	source string
+	re     *regexp.Regexp
+}
+
+// compilePattern compiles a pattern for package regexp, so that it takes what
+// Python's re takes. It refuses what only one of the two knows.
+func compilePattern(source string) (*pattern, error) {
+	if err := portable(source); err != nil {
 		return nil, err
 	}
-	re, err := regexp.Compile(pattern)
-	if err != nil {
+	if _, err := regexp.Compile(source); err != nil { // in the author's own words
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
-	return re, nil
+	re, err := regexp.Compile(unicodeClasses(source))
+	if err != nil {
+		return nil, errors.New("it is too large")
+	}
+	return &pattern{source, re}, nil
+}
+
+// match reports whether the pattern is found in s.
+func (p *pattern) match(s []byte) bool { return p.re.Match(s) }
+
+// The classes \d, \w and \s of Python's re, within brackets. Those of package
+// regexp are of ASCII alone, so "Größe" would not be a \w+.
+const (
+	digits = `\p{Nd}`
+	words  = `_\p{L}\p{N}`
+	spaces = `\t-\r\x1c-\x20\x85\p{Z}`
+)
+
+// notWords is \W within brackets, where package regexp has no negation of
+// several classes.
+var notWords = sync.OnceValue(func() string { return complement(unicode.L, unicode.N, &underscore) })
+
+var notSpaces = sync.OnceValue(func() string { return complement(unicode.Z, &controlSpaces) })
+
+var (
+	underscore    = unicode.RangeTable{R16: []unicode.Range16{{Lo: '_', Hi: '_', Stride: 1}}, LatinOffset: 1}
+	controlSpaces = unicode.RangeTable{R16: []unicode.Range16{{Lo: '\t', Hi: '\r', Stride: 1}, {Lo: 0x1c, Hi: 0x1f, Stride: 1}, {Lo: 0x85, Hi: 0x85, Stride: 1}}, LatinOffset: 3}
+)
+
+// complement writes the ranges of all characters that are in none of tables.
+func complement(tables ...*unicode.RangeTable) string {
+	var b strings.Builder
+	low := rune(-1)
+	for r := rune(0); r <= unicode.MaxRune+1; r++ {
+		switch out := r <= unicode.MaxRune && !unicode.IsOneOf(tables, r); {
+		case out && low < 0:
+			low = r
+		case !out && low >= 0:
+			fmt.Fprintf(&b, `\x{%x}-\x{%x}`, low, r-1)
+			low = -1
+		}
+	}
+	return b.String()
+}
+
+// unicodeClasses gives the classes of a pattern that is portable their meaning
+// in Python's re.
+func unicodeClasses(p string) string {
+	if !strings.Contains(p, `\`) {
+		return p
+	}
+	var b strings.Builder
+	class := false
+	for i := 0; i < len(p); i++ {
+		switch {
+		case p[i] == '\\' && i+1 < len(p):
+			i++
+			b.WriteString(unicodeClass(p[i], class))
+		case class && p[i] == ']':
+			class = false
+			b.WriteByte(p[i])
+		case !class && p[i] == '[':
+			class = true
+			n := classStart(p[i:])
+			b.WriteString(p[i : i+n])
+			i += n - 1
+		default:
+			b.WriteByte(p[i])
+		}
+	}
+	return b.String()
+}
+
+// classStart returns the length of the beginning of a bracketed class in which
+// a ] stands for itself.
+func classStart(p string) int {
+	n := 1
+	if strings.HasPrefix(p, "[^") {
+		n = 2
+	}
+	if n < len(p) && p[n] == ']' {
+		n++
+	}
+	return n
+}
+
+// unicodeClass writes the escape \c.
+func unicodeClass(c byte, class bool) string {
+	var set string
+	switch c {
+	case 'd', 'D':
+		set = digits
+	case 'w', 'W':
+		set = words
+	case 's', 'S':
+		set = spaces
+	default:
+		return `\` + string(c)
+	}
+	negated := c < 'a'
+	switch {
+	case !class && negated:
+		return "[^" + set + "]"
+	case !class:
+		return "[" + set + "]"
+	case c == 'D':
+		return `\P{Nd}`
+	case c == 'W':
+		return notWords()
+	case c == 'S':
+		return notSpaces()
+	}
+	return set
+}
+
+// respell writes what portable refuses and has another spelling in that one.
+func respell(p string) string {
+	return strings.NewReplacer("{,", "{0,", "(?<", "(?P<").Replace(p)
 }
 
 // portable finds constructs that package regexp accepts and Python does not,
-// and names the ones that neither can use here.
+// or that mean something else there, and names the ones that neither can use
+// here.
 func portable(p string) error {
 	class := false // inside [...]
 	for i := 0; i < len(p); i++ {
@@ -35,6 +160,10 @@ func portable(p string) error {
 			switch c := p[i+1]; c {
 			case 'p', 'P', 'z', 'Q', 'E', 'C':
 				return fmt.Errorf(`\%c is unknown to Python`, c)
+			case 'b', 'B':
+				if !class {
+					return fmt.Errorf(`\%c means different things to different engines beyond ASCII, write (^|\W) or (\W|$)`, c)
+				}
 			case 'x':
 				if strings.HasPrefix(p[i+2:], "{") {
 					return errors.New(`\x{...} is unknown to Python`)
@@ -50,12 +179,7 @@ func portable(p string) error {
 			}
 		case p[i] == '[':
 			class = true
-			if strings.HasPrefix(rest, "[^") {
-				i++
-			}
-			if i+1 < len(p) && p[i+1] == ']' { // a literal ] in first place
-				i++
-			}
+			i += classStart(rest) - 1
 		case strings.HasPrefix(rest, "{,"):
 			return errors.New("{,n} means different things to different engines, write {0,n}")
 		case strings.HasPrefix(rest, "(?="), strings.HasPrefix(rest, "(?!"), strings.HasPrefix(rest, "(?<="), strings.HasPrefix(rest, "(?<!"):

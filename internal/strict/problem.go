@@ -180,7 +180,7 @@ func (n *node) expect() string {
 		s += " in " + n.format.name + " form, such as " + n.format.example
 	}
 	if n.pattern != nil {
-		s += " that matches " + clip(n.pattern.String())
+		s += " that matches " + clip(n.pattern.source)
 	}
 	if k == 0 {
 		return "null"

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,9 +14,10 @@ import (
 // into a t, which is a struct or a pointer to one. The error is a [*TypeError].
 //
 // Pointers and fields with omitempty, omitzero or jsonschema:"nullable" are
-// required and may be null. Types that recur are defined under $defs, all
-// others where they are used. The order of the properties is that of the
-// fields.
+// required and may be null. A type that is used several times is defined under
+// $defs where that makes the schema shorter, and one that recurs always; all
+// others are written where they are used. The order of the properties is that
+// of the fields.
 func Schema(t reflect.Type) ([]byte, error) { return write(t, true) }
 
 // Describe is [Schema] for those who decode the arguments by themselves: what a
@@ -26,74 +25,83 @@ func Schema(t reflect.Type) ([]byte, error) { return write(t, true) }
 // it.
 func Describe(t reflect.Type) ([]byte, error) { return write(t, false) }
 
-func write(t reflect.Type, decoded bool) ([]byte, error) {
-	if t == nil {
-		return nil, &TypeError{Path: "nil", Reason: "there is no type"}
-	}
-	schema, err := generate(t, decoded, false)
-	if _, over := err.(*tooLarge); over {
-		// Written in one place each, the types may fit.
-		schema, err = generate(t, decoded, true)
-	}
-	if over, ok := err.(*tooLarge); ok {
-		return nil, over.TypeError
-	}
-	return schema, err
-}
-
-// tooLarge is the TypeError for a schema beyond a limit.
-type tooLarge struct{ *TypeError }
-
 // A generator makes the schema of one type.
 type generator struct {
-	root      reflect.Type
-	recursive map[reflect.Type]bool
-	decoded   bool // encoding/json has to decode what fits
-	share     bool // define every struct that has a name, not only recursive ones
-	refs      map[reflect.Type]string
-	defs      []member
-	names     namer
-	customs   map[reflect.Type]*value
-	sites     map[*value]*TypeError // where the properties come from, without a reason
-	path      []step
-	objects   int
-	size      int
+	root    reflect.Type
+	decoded bool                         // encoding/json has to decode what fits
+	types   map[reflect.Type]*definition // the types that are written once
+	defs    []*definition                // the same, and what foreign schemas define, parts before the whole
+	uses    map[*value]*use              // what is written once the definitions are known
+	checks  []check                      // of what JSONSchema methods returned
+	names   namer
+	sites   map[*value]*TypeError // where the properties come from, without a reason
+	path    []step
+	objects int
 }
 
 // A step is one part of the way to a field.
 type step struct{ goName, jsonName string }
 
-func generate(t reflect.Type, decoded, share bool) ([]byte, error) {
-	g := &generator{
-		recursive: map[reflect.Type]bool{},
-		decoded:   decoded,
-		share:     share,
-		refs:      map[reflect.Type]string{},
-		names:     namer{},
-		customs:   map[reflect.Type]*value{},
-		sites:     map[*value]*TypeError{},
+// A definition is the schema of a type that may be used in several places.
+type definition struct {
+	name   string
+	body   *value // nil while it is being made
+	keep   bool   // it stays a definition however short it is: it leads back to itself
+	inline bool   // it is written where it is used
+	order  int    // of the first use
+	slots  []*value
+}
+
+// A check holds a schema that a method of a type says against that type.
+type check struct {
+	typ  reflect.Type
+	of   *definition // nil for the root
+	site *TypeError
+}
+
+// A use stands in a schema for a definition, until it is known whether that
+// stays one.
+type use struct {
+	of     *definition
+	finish func(*value) *value // what the tags of a field make of it, or nil
+}
+
+func write(t reflect.Type, decoded bool) ([]byte, error) {
+	if t == nil {
+		return nil, &TypeError{Path: "nil", Reason: "there is no type"}
 	}
-	g.path = []step{{goName: rootName(t)}}
+	g := &generator{
+		decoded: decoded,
+		types:   map[reflect.Type]*definition{},
+		uses:    map[*value]*use{},
+		names:   namer{},
+		sites:   map[*value]*TypeError{},
+		path:    []step{{goName: rootName(t)}},
+	}
 	root, err := g.pointee(t)
 	if err != nil {
 		return nil, err
 	}
 	g.root = root
 	g.path[0].goName = rootName(root)
-	findRecursive(root, map[reflect.Type]int{}, g.recursive)
-	schema, err := g.rootSchema(root)
+	schema, err := g.rootSchema()
 	if err != nil {
 		return nil, err
 	}
-	if len(g.defs) > 0 {
-		schema.set("$defs", newObject(g.defs...))
-	}
+	schema = g.settle(schema)
 	if err := newChecker(schema).check(); err != nil {
-		fail := g.locate(schema, err)
-		if err.Rule == RuleLimit && !share {
-			return nil, &tooLarge{fail}
+		return nil, g.locate(schema, err)
+	}
+	for _, c := range g.checks {
+		v := schema
+		if c.of != nil {
+			v = c.of.body
 		}
-		return nil, fail
+		if reason := g.decodable(schema, v, c.typ); reason != "" && decoded {
+			site := *c.site
+			site.Reason = reason
+			return nil, &site
+		}
 	}
 	return schema.append(nil), nil
 }
@@ -156,48 +164,54 @@ func (g *generator) within(s step, f func() (*value, error)) (*value, error) {
 
 // rootSchema returns the schema of the root, which must be an object and not a
 // reference to one.
-func (g *generator) rootSchema(t reflect.Type) (*value, error) {
-	custom := hasCustom(t)
-	if !custom && (t.Kind() != reflect.Struct || decodesJSON(t) || decodesText(t)) {
-		if _, err := g.schema(t); err != nil {
-			return nil, err
+func (g *generator) rootSchema() (*value, error) {
+	t := g.root
+	if hasCustom(t) {
+		g.checks = append(g.checks, check{t, nil, g.fail(t, "")})
+		v, err := g.foreign(t, "#")
+		if err == nil && v.str("type") != "object" {
+			err = g.fail(t, "JSONSchema must describe an object here: the arguments of a tool are a JSON object")
 		}
-		return nil, g.fail(t, "the arguments of a tool are a JSON object; use a struct with a field for each")
+		return v, err
 	}
-	g.refs[t] = "#"
-	if !custom {
-		return g.object(t)
+	const want = "the arguments of a tool are a JSON object; "
+	switch k := t.Kind(); {
+	case k == reflect.Map:
+		return nil, g.fail(t, want+"a map has no strict form; use a struct with a field of type %s", g.mapAdvice(t))
+	case k == reflect.Interface, t == reflect.TypeFor[json.RawMessage]():
+		return nil, g.fail(t, want+"an interface or raw JSON can hold anything; use a concrete type, such as a struct with a field of type fnloop.JSON")
+	case k != reflect.Struct:
+		return nil, g.fail(t, want+"use a struct with a field for each")
 	}
-	v, err := g.custom(t)
+	v, err := g.known(t)
+	if v != nil {
+		err = g.fail(t, want+"use a struct with a field of this type")
+	}
 	if err != nil {
 		return nil, err
 	}
-	for range len(g.defs) + 1 { // jsonschema.Reflect returns a reference by default
-		if v.get("$ref") == nil {
-			break
-		}
-		name := strings.TrimPrefix(v.str("$ref"), "#/$defs/")
-		i := slices.IndexFunc(g.defs, func(m member) bool { return m.name == name })
-		if i < 0 {
-			break
-		}
-		v = g.defs[i].value.clone()
-	}
-	if v.str("type") != "object" {
-		return nil, g.fail(t, "JSONSchema must describe an object here: the arguments of a tool are a JSON object")
-	}
-	return v, nil
+	return g.object(t)
 }
 
 // pointee strips the pointers from t.
 func (g *generator) pointee(t reflect.Type) (reflect.Type, error) {
-	for start, n := t, 0; t.Kind() == reflect.Pointer; n++ {
+	elem, ok := Pointee(t)
+	if !ok {
+		return nil, g.fail(t, "a pointer without end cannot be decoded")
+	}
+	return elem, nil
+}
+
+// Pointee strips the pointers from t. It reports false for a type that is a
+// pointer to itself.
+func Pointee(t reflect.Type) (reflect.Type, bool) {
+	for n := 0; t.Kind() == reflect.Pointer; n++ {
 		if n == 100 {
-			return nil, g.fail(start, "a pointer without end cannot be decoded")
+			return t, false
 		}
 		t = t.Elem()
 	}
-	return t, nil
+	return t, true
 }
 
 // schema returns the schema of a value of type t that is not null. The caller
@@ -207,14 +221,24 @@ func (g *generator) schema(t reflect.Type) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ref, ok := g.refs[t]; ok {
-		return newObject(member{"$ref", newString(ref)}), nil
+	if t == g.root {
+		return newObject(member{"$ref", newString("#")}), nil
 	}
-	if v, err := g.custom(t); v != nil || err != nil {
-		return v, err
+	if d := g.types[t]; d != nil {
+		d.keep = d.keep || d.body == nil
+		return g.use(d), nil
+	}
+	if hasCustom(t) {
+		return g.define(t, func(d *definition) (*value, error) { return g.foreign(t, "#/$defs/"+d.name) })
+	}
+	if alias, err := g.alias(t); alias != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return g.define(t, func(*definition) (*value, error) { return g.schema(alias) })
 	}
 	if t.Kind() == reflect.Interface {
-		return nil, g.fail(t, "an interface can hold anything; use a concrete type, or a string that holds JSON")
+		return nil, g.fail(t, "an interface can hold anything; use a concrete type, or fnloop.JSON, a string that holds JSON")
 	}
 	if v, err := g.known(t); v != nil || err != nil {
 		return v, err
@@ -227,18 +251,35 @@ func (g *generator) schema(t reflect.Type) (*value, error) {
 	case reflect.Float32, reflect.Float64:
 		return typed(number), nil
 	case reflect.Slice, reflect.Array, reflect.Struct:
-		if g.recursive[t] || g.share && t.Kind() == reflect.Struct && t.Name() != "" {
-			return g.define(t)
+		if t.Name() == "" || isBase64(t) {
+			return g.container(t)
 		}
-		return g.container(t)
+		return g.define(t, func(*definition) (*value, error) { return g.container(t) })
 	case reflect.Map:
-		return nil, g.fail(t, "a map has no strict form; use a slice of structs with a key and a value")
+		return nil, g.fail(t, "a map has no strict form; use %s", g.mapAdvice(t))
 	case reflect.Complex64, reflect.Complex128:
 		return nil, g.fail(t, "complex numbers have no JSON form; use a struct with two numbers")
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer:
 		return nil, g.fail(t, `%s has no JSON form; hide the field with json:"-"`, t.Kind())
 	}
 	return integerSchema(t), nil
+}
+
+// mapAdvice names what to use in place of the map type t.
+func (g *generator) mapAdvice(t reflect.Type) string {
+	if t.Key().Kind() != reflect.String || decodesText(t.Key()) {
+		return "a slice of structs with a key and a value"
+	}
+	elem := TypeName(t.Elem())
+	switch e, _ := Pointee(t.Elem()); {
+	case e.Kind() == reflect.Interface, e == reflect.TypeFor[json.RawMessage]():
+		elem = "fnloop.JSON"
+	case e.Kind() == reflect.Map && e.Name() == "":
+		elem = g.mapAdvice(e)
+	case e.PkgPath() != "" && e.PkgPath() == g.root.PkgPath():
+		elem = strings.Repeat("*", strings.Count(elem, "*")) + e.Name()
+	}
+	return "fnloop.Map[" + elem + "], or a slice of structs with a key and a value"
 }
 
 // integerSchema bounds the types that are small enough for the bounds to be a
@@ -263,6 +304,20 @@ var (
 func decodesJSON(t reflect.Type) bool { return reflect.PointerTo(t).Implements(jsonUnmarshaler) }
 func decodesText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUnmarshaler) }
 
+// embeds reports whether t embeds a type with the methods of iface, so that
+// those of t may be promoted ones.
+func embeds(t, iface reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for f := range t.Fields() {
+		if f.Anonymous && (f.Type.Implements(iface) || reflect.PointerTo(f.Type).Implements(iface)) {
+			return true
+		}
+	}
+	return false
+}
+
 // known handles the types that are not shown by their structure. It returns
 // nil for all others.
 func (g *generator) known(t reflect.Type) (*value, error) {
@@ -278,64 +333,24 @@ func (g *generator) known(t reflect.Type) (*value, error) {
 	case reflect.TypeFor[json.Number]():
 		return typed(number), nil
 	case reflect.TypeFor[json.RawMessage]():
-		return nil, g.fail(t, "raw JSON can hold anything; use a concrete type, or a string that holds JSON")
+		return nil, g.fail(t, "raw JSON can hold anything; use a concrete type, or fnloop.JSON, a string that holds JSON")
 	}
 	if t.PkgPath() == "net/url" && t.Name() == "URL" {
 		return nil, g.fail(t, "a url.URL cannot be decoded from a JSON string; use a string and url.Parse")
 	}
-	byJSON, byText := decodesJSON(t), decodesText(t)
 	switch {
-	case !byJSON && !byText:
-		return nil, nil
-	case t.Name() == "":
-		return nil, g.fail(t, "whether encoding/json calls the promoted methods of a type without a name depends on where it stands; use a named field in place of the embedded one")
-	case byJSON && promoted(t, jsonMethod):
+	case decodesJSON(t) && embeds(t, jsonUnmarshaler):
 		return nil, g.fail(t, "UnmarshalJSON is promoted from an embedded field and decodes the whole struct; use a named field in its place")
-	case byJSON:
-		return nil, g.fail(t, "UnmarshalJSON may take any JSON; add a method JSONSchema() *jsonschema.Schema that says which")
-	case promoted(t, textMethod):
-		fields, err := fieldsOf(t)
-		if err != nil || len(fields) > 0 {
+	case decodesJSON(t):
+		return nil, g.fail(t, "UnmarshalJSON may take any JSON; add a method JSONSchema() *jsonschema.Schema that says which, to a type of your own such as type My%s struct{ %s } if this one is not", rootName(t), TypeName(t))
+	case !decodesText(t):
+		return nil, nil
+	case embeds(t, textUnmarshaler):
+		if fields, err := fieldsOf(t); err != nil || len(fields) > 0 || t.Name() == "" {
 			return nil, g.fail(t, "UnmarshalText is promoted from an embedded field and decodes the whole struct, so its other fields are lost; use a named field in its place")
 		}
 	}
 	return typed(text), nil
-}
-
-// jsonMethod and textMethod look methods up by names that the linker can see;
-// any other way would keep every method of the program.
-func jsonMethod(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("UnmarshalJSON") }
-func textMethod(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("UnmarshalText") }
-
-// promoted reports whether t has a method only because it embeds a type that
-// has it: the compiler then wrote it, in no file. A wrapper that was optimized
-// away may pass for a method of t itself.
-func promoted(t reflect.Type, method func(reflect.Type) (reflect.Method, bool)) bool {
-	m, ok := method(t)
-	if !ok {
-		m, ok = method(reflect.PointerTo(t))
-	}
-	if !ok || t.Kind() != reflect.Struct {
-		return false
-	}
-	pc := m.Func.Pointer()
-	file, _ := runtime.FuncForPC(pc).FileLine(pc)
-	return file == "<autogenerated>"
-}
-
-// define puts the schema of t under $defs and returns a reference to it.
-func (g *generator) define(t reflect.Type) (*value, error) {
-	name := g.names.name(defName(t))
-	g.refs[t] = "#/$defs/" + name
-	i := len(g.defs)
-	g.defs = append(g.defs, member{name: name})
-	v, err := g.container(t)
-	if err != nil {
-		return nil, err
-	}
-	g.defs[i].value = v
-	g.sites[v] = g.fail(t, "")
-	return newObject(member{"$ref", newString(g.refs[t])}), nil
 }
 
 // container returns the schema of a slice, an array or a struct, in place.
@@ -343,15 +358,13 @@ func (g *generator) container(t reflect.Type) (*value, error) {
 	if len(g.path) > maxDepth/2 {
 		return nil, g.fail(t, "the type is nested too deeply")
 	}
-	switch t.Kind() {
-	case reflect.Struct:
+	switch {
+	case t.Kind() == reflect.Struct:
 		return g.object(t)
-	case reflect.Slice:
-		if isBase64(t) {
-			v := typed(text)
-			v.setFirst("description", newString("Bytes in base64."))
-			return v, nil
-		}
+	case isBase64(t):
+		v := typed(text)
+		v.setFirst("description", newString("Bytes in base64."))
+		return v, nil
 	}
 	items, err := g.within(step{"[]", "[]"}, func() (*value, error) { return g.schema(t.Elem()) })
 	if err != nil {
@@ -382,9 +395,6 @@ func (g *generator) object(t reflect.Type) (*value, error) {
 		return nil, g.fail(t, "more than %d objects lie inside each other, which is the limit; use a flatter type", maxObjects)
 	}
 	defer func() { g.objects-- }()
-	if g.size += len(fields); g.size > maxProperties {
-		return nil, &tooLarge{g.fail(t, "the schema has more than %d properties, which is the limit; use a smaller type", maxProperties)}
-	}
 	props, required := newObject(), newArray()
 	for i := range fields {
 		f := &fields[i]
@@ -404,15 +414,44 @@ func (g *generator) object(t reflect.Type) (*value, error) {
 	), nil
 }
 
-// field returns the schema of one property.
+// field returns the schema of one property. What is wrong with the field's tag
+// is told with a tag that works, where one can be found.
 func (g *generator) field(f *field) (*value, error) {
-	tag, err := parseTag(f.Tag)
-	if err != nil {
-		return nil, g.fail(f.Type, "%v", err)
+	v, err := g.property(f, f.Tag)
+	bad, isTag := err.(*tagError)
+	if !isTag {
+		return v, err
 	}
+	reason := bad.reason
+	for range 5 {
+		if bad.fix == "" {
+			break
+		}
+		_, err := g.property(f, reflect.StructTag(bad.fix))
+		if err == nil {
+			reason += "; write " + bad.fix
+			break
+		}
+		if next, ok := err.(*tagError); ok {
+			bad = next
+		} else {
+			break
+		}
+	}
+	return nil, g.fail(f.Type, "%s", reason)
+}
+
+func (g *generator) property(f *field, st reflect.StructTag) (*value, error) {
 	t, err := g.pointee(f.Type)
 	if err != nil {
 		return nil, err
+	}
+	tag, bad := parseTag(st)
+	if bad == nil {
+		bad = tag.foreign(st, f)
+	}
+	if bad != nil {
+		return nil, bad
 	}
 	var v *value
 	if f.quoted {
@@ -423,17 +462,27 @@ func (g *generator) field(f *field) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := constrainer{node: v, typ: t, quoted: f.quoted}
+	c := constrainer{generator: g, node: v, typ: t, quoted: f.quoted}
 	if err := c.apply(tag); err != nil {
-		return nil, g.fail(f.Type, "%v", err)
+		return nil, tag.mend(err)
 	}
-	v = c.node
 	pointer := f.Type.Kind() == reflect.Pointer
-	if tag.nullable || (pointer || f.omit) && !tag.required {
-		v = nullable(v)
+	null := tag.nullable || (pointer || f.omit) && !tag.required
+	site := g.fail(f.Type, "")
+	u := g.uses[v]
+	finish := func(v *value) *value {
+		v = c.describe(v, tag)
+		if null && (u == nil || !allowsNull(u.of.body)) {
+			v = nullable(v)
+		}
+		g.sites[v] = site
+		return v
 	}
-	g.sites[v] = g.fail(f.Type, "")
-	return v, nil
+	if u != nil {
+		u.finish = finish
+		return v, nil
+	}
+	return finish(v), nil
 }
 
 // inNanoseconds describes a time.Duration.
@@ -458,77 +507,4 @@ func (g *generator) quoted(t reflect.Type) (*value, error) {
 		v.setFirst("description", newString(inNanoseconds))
 	}
 	return v, nil
-}
-
-// nullable returns a schema that allows null beside what v allows. Only a bare
-// scalar takes null into its type: beside enum, bounds or items, and in place
-// of a reference, a branch of its own is what every deployment accepts.
-func nullable(v *value) *value {
-	if allowsNull(v) {
-		return v
-	}
-	bare := v.get("type") != nil && v.get("type").kind == text && kindNamed(v.str("type"))&scalar != 0
-	outer := newObject()
-	for _, m := range v.members {
-		switch m.name {
-		case "title", "description":
-			outer.members = append(outer.members, m)
-		case "type":
-		default:
-			bare = false
-		}
-	}
-	if bare {
-		v.set("type", newArray(newString(v.str("type")), newString("null")))
-		return v
-	}
-	branches := v.get("anyOf")
-	if branches == nil {
-		v.remove("title")
-		v.remove("description")
-		branches = newArray(v)
-	}
-	branches.elems = append(branches.elems, typed(null))
-	outer.set("anyOf", branches)
-	return outer
-}
-
-// allowsNull reports whether v allows null without following references.
-func allowsNull(v *value) bool {
-	if t := v.get("type"); t != nil {
-		return t.text == "null" || slices.ContainsFunc(t.elems, func(e *value) bool { return e.text == "null" })
-	}
-	branches := v.get("anyOf")
-	return branches != nil && slices.ContainsFunc(branches.elems, allowsNull)
-}
-
-// findRecursive marks the types to which a walk from t leads back while it is
-// still inside them. Defining those cuts every cycle. Only types with a name
-// can be part of one.
-func findRecursive(t reflect.Type, state map[reflect.Type]int, recursive map[reflect.Type]bool) {
-	const inside, done = 1, 2
-	for n := 0; t.Kind() == reflect.Pointer && n < 100; n++ {
-		t = t.Elem()
-	}
-	switch k := t.Kind(); {
-	case k != reflect.Struct && k != reflect.Slice && k != reflect.Array, state[t] == done:
-		return
-	case state[t] == inside:
-		recursive[t] = true
-		return
-	case hasCustom(t), decodesJSON(t), decodesText(t):
-		return
-	}
-	if t.Name() != "" {
-		state[t] = inside
-	}
-	if t.Kind() == reflect.Struct {
-		fields, _ := fieldsOf(t)
-		for _, f := range fields {
-			findRecursive(f.Type, state, recursive)
-		}
-	} else {
-		findRecursive(t.Elem(), state, recursive)
-	}
-	state[t] = done
 }

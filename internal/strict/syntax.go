@@ -14,6 +14,7 @@ const maxDepth = 256
 type flaw struct {
 	offset int
 	cut    bool // the text ends too early and is a prefix of valid JSON
+	deep   bool // it may be JSON, but is nested too deeply to be read
 	reason string
 }
 
@@ -97,7 +98,7 @@ func syntax(data []byte) *flaw {
 
 		case c == '{' || c == '[':
 			if depth == maxDepth {
-				return &flaw{offset: i, reason: fmt.Sprintf("more than %d levels of objects and arrays", maxDepth)}
+				return &flaw{offset: i, deep: true, reason: fmt.Sprintf("more than %d levels of objects and arrays", maxDepth)}
 			}
 			open[depth] = c
 			depth++

@@ -77,17 +77,18 @@ func (v *value) remove(name string) *value {
 	return nil
 }
 
-// clone returns a deep copy.
-func (v *value) clone() *value {
+// copy returns a deep copy. It calls each for every value and its copy.
+func (v *value) copy(each func(from, to *value)) *value {
 	c := *v
 	c.members = make([]member, len(v.members))
 	for i, m := range v.members {
-		c.members[i] = member{m.name, m.value.clone()}
+		c.members[i] = member{m.name, m.value.copy(each)}
 	}
 	c.elems = make([]*value, len(v.elems))
 	for i, e := range v.elems {
-		c.elems[i] = e.clone()
+		c.elems[i] = e.copy(each)
 	}
+	each(v, &c)
 	return &c
 }
 
