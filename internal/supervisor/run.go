@@ -338,10 +338,7 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 		}
 	case byCancel:
 		res.End = fnloop.EndCancelled
-		err = ctx.Err()
-		if c := context.Cause(ctx); c != err {
-			err = fmt.Errorf("%w: %w", err, c)
-		}
+		err = Ended(ctx)
 	case byOutput:
 		res.End = fnloop.EndOutput
 	default:
@@ -357,6 +354,16 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 	}
 	res.SetOutput(&r.stdout, &r.stderr)
 	return res, err
+}
+
+// Ended is the error of a call whose context has ended: the context's, with its
+// cause where it has one of its own.
+func Ended(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != err {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }
 
 // exit reads the wait status of a program that ended by itself.

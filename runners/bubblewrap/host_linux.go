@@ -60,13 +60,21 @@ const (
 )
 
 // findHost finds out whether and how programs can be isolated, and runs one.
-func (r *Runner) findHost(ctx context.Context) (_ *host, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*bootTime)
+func (r *Runner) findHost(caller context.Context) (_ *host, err error) {
+	ctx, cancel := context.WithTimeout(caller, 2*bootTime)
 	defer cancel()
 	h := &host{logger: r.Logger, starting: make(chan struct{}, 4*runtime.GOMAXPROCS(0))}
 	defer func() {
-		if err != nil {
-			h.close()
+		if err == nil {
+			return
+		}
+		h.close()
+		// What is killed when its time is over looks like something broken.
+		switch {
+		case caller.Err() != nil:
+			err = supervisor.Ended(caller)
+		case ctx.Err() != nil:
+			err = &Error{Missing: fmt.Sprintf("answer within %v", 2*bootTime), Err: err, Advice: "is the machine overloaded?"}
 		}
 	}()
 	if err := r.valid(); err != nil {
@@ -219,7 +227,10 @@ print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exe
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if err != nil || len(lines) != 7 {
+	if err == nil && len(lines) != 7 {
+		err = errors.New("it does not answer as Python does")
+	}
+	if err != nil {
 		return &Error{Missing: "working Python", Err: fmt.Errorf("%s printed %.200q: %w", path, out, err)}
 	}
 	version := lines[5]

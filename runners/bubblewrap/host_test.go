@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +40,8 @@ func TestMain(m *testing.M) {
 		helpSleep()
 	case "protection":
 		helpProtection()
+	case "hammer":
+		helpHammer()
 	}
 }
 
@@ -49,6 +53,23 @@ func helpSleep() {
 		Stdout: os.Stdout,
 	})
 	fmt.Println(err)
+}
+
+// helpHammer makes calls without end, cold and warm ones.
+func helpHammer() {
+	for _, r := range []*bubblewrap.Runner{{Python: os.Args[1]}, {Python: os.Args[1], Warm: 2}} {
+		for range 4 {
+			go func() {
+				for {
+					_, err := r.Run(context.Background(), fnloop.Program{Source: "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass", Limits: fnloop.Limits{Time: 20 * time.Millisecond}})
+					if err != nil {
+						fmt.Println(err)
+					}
+				}
+			}()
+		}
+	}
+	select {}
 }
 
 // helpProtection says what protects the programs of whoever runs it.
@@ -104,6 +125,77 @@ func TestSandboxDiesWithTheHost(t *testing.T) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	eventually(t, "they are gone", func() bool { return len(sleeping()) == 0 })
+}
+
+// drill is how often a drill is repeated: n times, or as the variable of that
+// name says.
+func drill(t *testing.T, variable string, n int) int {
+	t.Helper()
+	if s := os.Getenv(variable); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			t.Fatalf("%s: %v", variable, err)
+		}
+	}
+	return n
+}
+
+// A host that is killed while it makes sandboxes leaves none, whatever each of
+// them had come to.
+func TestHostIsKilled(t *testing.T) {
+	r := open(t, new(bubblewrap.Runner))
+	mark := venv(t)
+	kills := 12
+	if testing.Short() {
+		kills = 4
+	}
+	for range drill(t, "FNLOOP_TEST_KILLS", kills) {
+		cmd := exec.Command(os.Args[0], filepath.Join(mark, "bin/python3"))
+		cmd.Env = append(os.Environ(), helper+"=hammer")
+		said := new(strings.Builder)
+		cmd.Stdout, cmd.Stderr = said, said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50*time.Millisecond + rand.N(500*time.Millisecond))
+		cmd.Process.Kill()
+		cmd.Wait()
+		if said.Len() > 0 {
+			t.Errorf("the host said %s", said)
+		}
+	}
+	var found []string
+	ok := func() bool { found = processes(mark); return len(found) == 0 }
+	for deadline := time.Now().Add(5 * time.Second); !ok() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(found) > 0 {
+		t.Errorf("%d processes are left: %q", len(found), found)
+	}
+	// The next start removes the cgroups.
+	if err := r.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range cgroupsNamed("fnloop.*") {
+		var pid int
+		if f := strings.Split(filepath.Base(dir), "."); len(f) != 5 {
+			t.Errorf("%s has the name of no cgroup of ours", dir)
+		} else if pid, _ = strconv.Atoi(f[2]); syscall.Kill(pid, 0) == syscall.ESRCH {
+			if _, err := os.Stat(dir); err == nil {
+				t.Errorf("%s is left", dir)
+			}
+		}
+	}
+}
+
+// venv makes an interpreter of the test's own, whose name marks its sandboxes.
+func venv(t *testing.T) string {
+	t.Helper()
+	mark := filepath.Join(t.TempDir(), "venv")
+	if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", mark).CombinedOutput(); err != nil {
+		t.Skipf("no virtual environment: %v\n%s", err, out)
+	}
+	return mark
 }
 
 func TestUnprivileged(t *testing.T) {
@@ -168,9 +260,11 @@ print(found)`})
 func own() string { return fmt.Sprintf("fnloop.*.%d.*", os.Getpid()) }
 
 // cgroups are those of this process.
-func cgroups() (found []string) {
+func cgroups() []string { return cgroupsNamed(own()) }
+
+func cgroupsNamed(pattern string) (found []string) {
 	for _, above := range []string{"", "*/", "*/*/", "*/*/*/"} {
-		m, _ := filepath.Glob("/sys/fs/cgroup/" + above + own())
+		m, _ := filepath.Glob("/sys/fs/cgroup/" + above + pattern)
 		found = append(found, m...)
 	}
 	return found
@@ -235,10 +329,7 @@ func TestNothingIsLeftWarm(t *testing.T) {
 }
 
 func TestDeadWarmSandbox(t *testing.T) {
-	mark := filepath.Join(t.TempDir(), "venv")
-	if err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", mark).Run(); err != nil {
-		t.Skipf("no virtual environment: %v", err)
-	}
+	mark := venv(t)
 	r := open(t, &bubblewrap.Runner{Warm: 2, Python: filepath.Join(mark, "bin/python3")})
 	for range 5 {
 		if err := r.Probe(t.Context()); err != nil {
@@ -473,6 +564,31 @@ func TestRefusesWhatIsNotThere(t *testing.T) {
 				t.Errorf("Environment() = %+v", env)
 			}
 		})
+	}
+}
+
+// The first call finds out about the host by running programs. When it is
+// cancelled, nothing is wrong with them.
+func TestCancelFirstCall(t *testing.T) {
+	need(t)
+	step := 3 * time.Millisecond
+	if testing.Short() {
+		step = 9 * time.Millisecond
+	}
+	for after := time.Duration(0); after < 150*time.Millisecond; after += step {
+		r := new(bubblewrap.Runner)
+		why := errors.New("the user left")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		timer := time.AfterFunc(after, func() { cancel(why) })
+		_, err := r.Run(ctx, fnloop.Program{Source: "import time; time.sleep(60)"})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			t.Errorf("cancelled after %v: Run() error = %v", after, err)
+		}
+		timer.Stop()
+		cancel(nil)
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() error = %v", err)
+		}
 	}
 }
 

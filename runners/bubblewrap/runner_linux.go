@@ -28,8 +28,8 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if err := r.check(p, limits); err != nil {
 		return fnloop.Result{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return fnloop.Result{}, err
+	if ctx.Err() != nil {
+		return fnloop.Result{}, supervisor.Ended(ctx)
 	}
 	begin := time.Now()
 	h, err := r.enter(ctx)
@@ -61,10 +61,15 @@ func (r *Runner) enter(ctx context.Context) (*host, error) {
 		}
 		return h, err
 	})
-	if err == lazy.ErrClosed {
-		return nil, errClosed
+	switch {
+	case err == nil:
+		return h, nil
+	case err == lazy.ErrClosed:
+		err = errClosed
+	case ctx.Err() != nil:
+		err = supervisor.Ended(ctx)
 	}
-	return h, err
+	return nil, err
 }
 
 // warm has the sandboxes that are kept ready.
@@ -76,6 +81,9 @@ func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnlo
 		return r.runCold(ctx, h, p, limits, begin)
 	}
 	s, ready, err := h.warm.Get(ctx, r.spec(limits.Memory))
+	if err != nil && ctx.Err() != nil {
+		err = supervisor.Ended(ctx)
+	}
 	if err != nil {
 		return fnloop.Result{}, err
 	}

@@ -42,14 +42,14 @@ type sandbox struct {
 }
 
 // start makes a sandbox and waits until it is ready.
-func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
+func (h *host) start(caller context.Context, sp spec) (s *sandbox, err error) {
 	// A thousand that are begun at once are all late, and none would be ready
 	// within its time.
 	select {
 	case h.starting <- struct{}{}:
 		defer func() { <-h.starting }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-caller.Done():
+		return nil, supervisor.Ended(caller)
 	}
 	s = &sandbox{spec: sp, init: -1, logger: h.logger, exited: make(chan struct{}), quiet: make(chan struct{})}
 	if h.cgroups != nil {
@@ -66,7 +66,7 @@ func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
 	}
 	defer info.Close()
 
-	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
+	ctx, cancel := context.WithTimeoutCause(caller, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		info.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
@@ -77,9 +77,12 @@ func (h *host) start(ctx context.Context, sp spec) (s *sandbox, err error) {
 	if err == nil {
 		return s, nil
 	}
-	if ctx.Err() != nil {
+	switch {
+	case caller.Err() != nil:
+		err = supervisor.Ended(caller)
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	} else {
+	default:
 		err = s.explain(err)
 	}
 	return nil, errors.Join(err, s.remove())
@@ -143,7 +146,14 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 		theirs = append(theirs, f)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, infoW)
+	// For reading as well: so the pipe does not break under bwrap when this
+	// process ends.
+	both, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", infoW.Fd()), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, both)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, both)
 
 	if err = cmd.Start(); err != nil {
 		return nil, err

@@ -110,6 +110,22 @@ var contract = []testCase{
 		},
 	},
 	{
+		name: "cancel/any-time", why: "whenever a call is cancelled, its error is the context's and its cause", lack: []string{"fast"},
+		do: func(t *testing.T, r fnloop.Runner) {
+			why := errors.New("the user left")
+			for after := time.Duration(0); after <= 120*time.Millisecond; after += 5 * time.Millisecond {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				timer := time.AfterFunc(after, func() { cancel(why) })
+				res, err := r.Run(ctx, fnloop.Program{Source: "import time; time.sleep(60)"})
+				timer.Stop()
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("cancelled after %v: Run() = %+v, %v; want context.Canceled", after, res, err)
+				}
+				cancel(nil)
+			}
+		},
+	},
+	{
 		name: "cancel/deadline", why: "the caller's deadline is the end of the call and not the program's time limit",
 		do: func(t *testing.T, r fnloop.Runner) {
 			// The first call may have to find out about the host.
