@@ -10,18 +10,20 @@ import (
 	"unicode/utf8"
 )
 
-// room is how many bytes a writer may lag behind before it misses some.
+// room is how many bytes a writer may lag behind before it misses some: half of
+// them are the first that it has not got, half the last.
 const room = 256 << 10
 
 // A Writer passes what is written to it on to another writer, from a goroutine
 // of its own. Write never blocks: when the other writer lags by more than the
-// buffer it misses bytes, and is told how many in their place. What the other
-// writer gets is cut between runes only.
+// buffer it misses bytes, and is told how many in their place. It never misses
+// the last ones. What the other writer gets is cut between runes only.
 type Writer struct {
 	mu      sync.Mutex
 	wake    sync.Cond
 	buf     []byte // what the other writer is yet to get
 	dropped int64  // bytes missing after buf
+	tail    []byte // what comes after those
 	closed  bool
 	gone    bool // the other writer failed
 	done    chan struct{}
@@ -43,18 +45,17 @@ func (r *Writer) Write(p []byte) (int, error) {
 	if r.closed || r.gone {
 		return n, nil
 	}
-	if r.dropped == 0 {
-		fits := min(len(p), room-len(r.buf))
+	if len(r.tail) == 0 {
+		fits := min(len(p), room/2-len(r.buf))
 		r.buf = append(r.buf, p[:fits]...)
 		p = p[fits:]
-		if len(p) > 0 {
-			// The beginning of a rune must not stay without its end.
-			whole := wholeRunes(r.buf)
-			r.dropped = int64(len(r.buf) - whole)
-			r.buf = r.buf[:whole]
-		}
 	}
-	r.dropped += int64(len(p))
+	r.tail = append(r.tail, p...)
+	if len(r.tail) > room { // so that what is kept is not moved at each write
+		over := len(r.tail) - room/2
+		r.tail = append(r.tail[:0], r.tail[over:]...)
+		r.dropped += int64(over)
+	}
 	r.wake.Signal()
 	return n, nil
 }
@@ -73,7 +74,7 @@ func (r *Writer) Close(grace time.Duration) {
 	case <-timer.C:
 		r.mu.Lock()
 		r.gone = true
-		r.buf = nil
+		r.buf, r.tail = nil, nil
 		r.mu.Unlock()
 	}
 }
@@ -82,32 +83,30 @@ func (r *Writer) Close(grace time.Duration) {
 func (r *Writer) copy(w io.Writer) {
 	defer close(r.done)
 	var spare, carry []byte
-	midRune := false // bytes of a rune that began among the dropped may follow
 	for {
-		chunk, dropped, last := r.take(spare)
+		chunk, dropped, tail, last := r.take(spare)
 		spare = chunk[:0]
-		if midRune {
-			for i := 0; i < utf8.UTFMax-1 && len(chunk) > 0 && !utf8.RuneStart(chunk[0]); i++ {
-				chunk = chunk[1:]
-			}
-			midRune = len(chunk) == 0 && !last
-		}
 		if len(carry) > 0 {
 			chunk = append(carry, chunk...)
 			carry = nil
 		}
-		if whole := wholeRunes(chunk); whole < len(chunk) && !last && dropped == 0 {
+		if dropped > 0 {
+			// The beginning of a rune must not stay without its end, nor an end
+			// without its beginning.
+			whole, rest := wholeRunes(chunk), midRune(tail)
+			dropped += int64(len(chunk) - whole + rest)
+			chunk = fmt.Appendf(chunk[:whole], "\n[... %d bytes left out ...]\n", dropped)
+			tail = tail[rest:]
+		}
+		chunk = append(chunk, tail...)
+		if whole := wholeRunes(chunk); whole < len(chunk) && !last {
 			carry = append([]byte(nil), chunk[whole:]...)
 			chunk = chunk[:whole]
-		}
-		if dropped > 0 {
-			chunk = fmt.Appendf(chunk, "\n[... %d bytes left out ...]\n", dropped)
-			midRune = true
 		}
 		if len(chunk) > 0 {
 			if _, err := w.Write(chunk); err != nil {
 				r.mu.Lock()
-				r.gone, r.buf = true, nil
+				r.gone, r.buf, r.tail = true, nil, nil
 				r.mu.Unlock()
 				return
 			}
@@ -120,15 +119,23 @@ func (r *Writer) copy(w io.Writer) {
 
 // take waits for something to pass on and takes it all. It leaves empty for
 // the next writes.
-func (r *Writer) take(empty []byte) (chunk []byte, dropped int64, last bool) {
+func (r *Writer) take(empty []byte) (chunk []byte, dropped int64, tail []byte, last bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.buf) == 0 && r.dropped == 0 && !r.closed && !r.gone {
+	for len(r.buf) == 0 && !r.closed && !r.gone {
 		r.wake.Wait()
 	}
-	chunk, dropped = r.buf, r.dropped
-	r.buf, r.dropped = empty, 0
-	return chunk, dropped, r.closed || r.gone
+	chunk, dropped, tail = r.buf, r.dropped, r.tail
+	r.buf, r.dropped, r.tail = empty, 0, nil
+	return chunk, dropped, tail, r.closed || r.gone
+}
+
+// midRune is how many bytes b has before its first rune begins.
+func midRune(b []byte) (n int) {
+	for n < len(b) && n < utf8.UTFMax-1 && !utf8.RuneStart(b[n]) {
+		n++
+	}
+	return n
 }
 
 // wholeRunes is the length of b without the beginning of a rune at its end.

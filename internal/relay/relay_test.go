@@ -97,13 +97,41 @@ func TestWriterDrops(t *testing.T) {
 		if n, _ := fmt.Sscanf(after, "%d bytes left out", &missing); !ok || n != 1 {
 			t.Fatalf("no note in %d bytes", len(got))
 		}
-		if len(before)+missing != total {
-			t.Errorf("%d bytes came and %d are said to be missing, of %d", len(before), missing, total)
+		_, after, _ = strings.Cut(after, " ...]\n")
+		if n := len(before) + missing + len(after); n != total+len("the end") {
+			t.Errorf("%d bytes came and %d are said to be missing, of %d", len(before)+len(after), missing, total)
 		}
-		if !strings.HasSuffix(after, "...]\nthe end") {
-			t.Errorf("after the note came %q", after)
+		if !strings.HasSuffix(after, "€the end") || len(after) < 100_000 || len(before) < 100_000 {
+			t.Errorf("%d bytes came before the note and %d after it", len(before), len(after))
 		}
 	})
+}
+
+// What a program prints last is what its reader waits for.
+func TestWriterThatFellBehindGetsTheEnd(t *testing.T) {
+	for _, lag := range []int{0, 1, 100_000, 131_072, 131_073, 262_144, 262_145, 400_000, 5_000_000} {
+		t.Run(fmt.Sprint(lag), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &gate{leave: make(chan struct{})}
+				w := relay.New(g)
+				w.Write([]byte("first\n"))
+				synctest.Wait() // the other writer has it and does not return
+				for left := lag; left > 0; left -= 999 {
+					w.Write(bytes.Repeat([]byte("x"), min(left, 999)))
+				}
+				w.Write([]byte("\nanswer: 42\n"))
+				go close(g.leave)
+				w.Close(time.Second)
+				got := strings.Join(g.got, "")
+				if !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "x\nanswer: 42\n") && lag > 0 {
+					t.Errorf("of %d bytes came %d: %.20q … %q", lag, len(got), got, got[max(0, len(got)-40):])
+				}
+				if left := strings.Contains(got, "left out"); left != (lag > 393_000) {
+					t.Errorf("of %d bytes %d came, some are said to be missing: %v", lag, len(got), left)
+				}
+			})
+		})
+	}
 }
 
 func TestCloseLeavesAStuckWriterBehind(t *testing.T) {

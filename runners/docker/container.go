@@ -17,6 +17,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
 	"github.com/fnloop/fnloop/internal/limit"
@@ -30,11 +31,20 @@ const killTime = 30 * time.Second
 // taken for left behind.
 const maxAge = 24 * time.Hour
 
-// path is the search path in a container.
-const path = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
+// searchPath is the search path in a container.
+const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 // config is the whole of what a container is made of.
-func (r *Runner) config(e *engine, s limit.Spec) (*container.Config, *container.HostConfig) {
+func (r *Runner) config(ctx context.Context, e *engine, s limit.Spec) (*container.Config, *container.HostConfig) {
+	var names []string
+	var mounts []mount.Mount
+	file := e.hostsFile(ctx)
+	switch {
+	case file != "":
+		mounts = []mount.Mount{{Type: mount.TypeBind, Source: file, Target: "/etc/hosts", ReadOnly: true}}
+	case !e.podman: // which knows a container's own name
+		names = []string{hostname + ":127.0.0.1"}
+	}
 	pids := int64(s.PIDs) + 1 // and the supervisor
 	off := false
 	ulimit := func(name string, n int64) *container.Ulimit {
@@ -51,12 +61,15 @@ func (r *Runner) config(e *engine, s limit.Spec) (*container.Config, *container.
 		health = &container.HealthConfig{Test: []string{"NONE"}}
 	}
 	return &container.Config{
-			Image:      e.image,
-			User:       "65534:65534",
-			Hostname:   "sandbox",
-			WorkingDir: "/tmp",
-			Env:        supervisor.Env(path),
-			Entrypoint: []string{or(r.Python, "python3")},
+			Image:    e.image,
+			User:     "65534:65534",
+			Hostname: hostname,
+			// The kernel makes a loopback interface for each container; more is set
+			// up for the hosts file only.
+			NetworkDisabled: file != "",
+			WorkingDir:      "/tmp",
+			Env:             supervisor.Env(searchPath),
+			Entrypoint:      []string{or(r.Python, "python3")},
 			// -I and -S are the bootstrap's alone, not the program's.
 			Cmd:         []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source},
 			AttachStdin: true, AttachStdout: true, AttachStderr: true,
@@ -66,6 +79,8 @@ func (r *Runner) config(e *engine, s limit.Spec) (*container.Config, *container.
 		}, &container.HostConfig{
 			Runtime:        r.Runtime,
 			NetworkMode:    "none",
+			ExtraHosts:     names,
+			Mounts:         mounts,
 			IpcMode:        "private",
 			CgroupnsMode:   "private",
 			ReadonlyRootfs: true,
@@ -98,6 +113,7 @@ type sandbox struct {
 	late bool   // nobody knows whether there is a container
 
 	booting bool // it was started
+	named   bool // it has a hosts file of ours
 	conn    *supervisor.Conn
 
 	stream net.Conn
@@ -123,9 +139,16 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 	defer cancel()
 	through, done := e.attend(through)
 	defer done()
-	config, hostConfig := r.config(e, s)
+	config, hostConfig := r.config(through, e, s)
 	c := e.newSandbox()
+	c.named = config.NetworkDisabled
 	err := c.create(through, config, hostConfig)
+	if c.named && noHosts(err) {
+		e.mendHosts(through)
+		config, hostConfig = r.config(through, e, s)
+		c.named = config.NetworkDisabled
+		err = c.create(through, config, hostConfig)
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -301,7 +324,7 @@ func (c *sandbox) Alive() bool {
 	case <-c.watched:
 		return false
 	default:
-		return true
+		return !c.named || c.e.hosts.useful()
 	}
 }
 

@@ -41,8 +41,8 @@ type warm = pool.Pool[limit.Spec, *sandbox]
 type engine struct {
 	api       api
 	place     endpoint
-	image     string   // its digest or identifier: a tag may come to mean another
-	named     string   // the image with a hosts file of ours, or empty where there is none
+	image     string // its digest or identifier: a tag may come to mean another
+	hosts     hosts
 	memory    int64    // of the engine's host, in bytes; zero where it is not known
 	cgroup    string   // the version of cgroups there, where it is known
 	unlimited []string // what cannot be enforced

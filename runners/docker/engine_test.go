@@ -96,7 +96,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	h, c := info.Container.HostConfig, info.Container.Config
 	for what, ok := range map[string]bool{
-		"no network":                          h.NetworkMode == "none",
+		"no network":                          h.NetworkMode == "none" && c.NetworkDisabled,
 		"a read-only root":                    h.ReadonlyRootfs,
 		"no capabilities":                     len(h.CapDrop) == 1 && h.CapDrop[0] == "ALL" && len(h.CapAdd) == 0,
 		"no new privileges":                   strings.HasPrefix(h.SecurityOpt[0], "no-new-privileges"),
@@ -109,7 +109,7 @@ func TestConfiguration(t *testing.T) {
 		"limits":                              len(h.Ulimits) == 4,
 		"a numeric user":                      c.User == "65534:65534",
 		"no log":                              h.LogConfig.Type == "none",
-		"no binds":                            len(h.Binds) == 0 && len(h.Mounts) == 0 && len(info.Container.Mounts) == 0,
+		"no file of the host but our hosts":   len(h.Binds) == 0 && len(h.Mounts) == 1 && len(info.Container.Mounts) == 1 && h.Mounts[0].Target == "/etc/hosts" && h.Mounts[0].ReadOnly,
 		"no privileges":                       !h.Privileged && h.PidMode == "" && h.UTSMode == "" && h.IpcMode == "private",
 		"the supervisor as its first process": h.Init != nil && !*h.Init,
 		"no automatic removal":                !h.AutoRemove,

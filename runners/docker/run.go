@@ -60,17 +60,32 @@ func (r *Runner) enter(ctx context.Context) (*engine, error) {
 	return e, err
 }
 
+// checkNames is the end of a program that looks whether it can find itself.
+const checkNames = `
+import socket
+try:
+    socket.create_server(("localhost", 0)).close()
+    socket.gethostbyname(socket.gethostname())
+except OSError as err:
+    print("no names:", err)
+`
+
 // probe runs a program that looks at its sandbox, with all that programs are
 // run with.
 func (r *Runner) probe(ctx context.Context, e *engine) error {
 	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
-	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
+	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check + checkNames}, limits, time.Now())
+	if names, wrong := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && wrong && e.hostsFile(ctx) != "" {
+		e.giveUpHosts(errors.New(strings.TrimSpace(names)))
+		e.pool.Prune()
+		res, err = r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
+	}
 	switch {
 	case err != nil:
 		return err
 	case res.End != fnloop.EndExit || *res.ExitCode != 0:
 		return &Error{Host: e.place.host, Err: fmt.Errorf("a first program ended by %q and printed %q", res.End, res.Stderr)}
-	case res.Stdout != "ok\n":
+	case !strings.HasPrefix(res.Stdout, "ok\n"):
 		return &Error{Host: e.place.host, Err: fmt.Errorf("%w: a program has %s", ErrNotIsolated, strings.TrimSpace(res.Stdout))}
 	}
 	return nil

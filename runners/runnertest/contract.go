@@ -198,4 +198,32 @@ var contract = []testCase{
 			}
 		},
 	},
+	{
+		name: "live/behind", why: "a writer that fell behind misses what is in the middle and gets the end", lack: []string{"live"},
+		do: func(t *testing.T, r fnloop.Runner) {
+			w := &late{wait: 500 * time.Millisecond}
+			res, err := r.Run(t.Context(), fnloop.Program{
+				Source: "import time\nprint('first')\nprint('x' * 3_000_000)\nprint('answer: 42')\ntime.sleep(1.5)", Stdout: w,
+			})
+			if err != nil || res.End != fnloop.EndExit {
+				t.Fatalf("Run() = %+v, %v", res, err)
+			}
+			got := strings.Join(w.all(), "")
+			if !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "x\nanswer: 42\n") {
+				t.Errorf("the live copy is %q", abridge(got))
+			}
+		},
+	},
+}
+
+// A late is a recorder that takes its time for the first chunk.
+type late struct {
+	recorder
+	wait time.Duration
+}
+
+func (w *late) Write(p []byte) (int, error) {
+	time.Sleep(w.wait)
+	w.wait = 0
+	return w.recorder.Write(p)
 }
