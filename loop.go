@@ -21,7 +21,8 @@ type Responder interface {
 // A Loop drives a model through the Responses API until it answers.
 //
 // Set its fields before the first call and leave them; from then on a Loop is
-// safe for any number of goroutines. The state of a run is in its [Answer].
+// safe for any number of goroutines. All that a run has come to is in its
+// [Answer]. In numbers and durations zero is the default and negative is none.
 type Loop struct {
 	// Client sends the requests. Required. A client that has NewStreaming too,
 	// as a [Streamer], is streamed by [Loop.Events]; a type that embeds
@@ -37,35 +38,39 @@ type Loop struct {
 	// Tools are those that the model may call. Their names are unique.
 	Tools []Tool
 	// MaxTurns is how many rounds of tool calls a run may have; the model's
-	// answer to the last of them may still be text. Zero means DefaultMaxTurns.
+	// answer to the last of them may still be text. Zero means DefaultMaxTurns,
+	// negative no limit.
 	MaxTurns int
-	// FinalAnswer lets the request after the last round forbid further calls
-	// (tool_choice "none", the tools still listed), so that the model answers
-	// with what it has instead of running into ErrMaxTurns.
+	// FinalAnswer asks the model for a final answer when MaxTurns is reached,
+	// instead of ending the run with ErrMaxTurns: the request after the last
+	// round forbids further calls (tool_choice "none", the tools still listed).
 	FinalAnswer bool
-	// MaxRepeats, if not zero, is how many rounds in a row may repeat the one
-	// before, with the same calls and the same outputs, before the run stops
-	// with ErrRepeating.
+	// MaxRepeats is how many rounds in a row may repeat the one before, with the
+	// same calls and the same outputs, before the run stops with ErrRepeating.
+	// Zero or less means no limit.
 	MaxRepeats int
 	// Parallel is how many calls of one response run at once. Zero means
-	// DefaultParallel, one means in order.
+	// DefaultParallel, one means in order, negative all of them.
 	Parallel int
 	// MaxOutput is the size of the largest text sent for one call, in bytes.
-	// Longer ones are cut in their middle. Zero means DefaultMaxOutput.
+	// Longer ones are cut in their middle. Zero means DefaultMaxOutput, negative
+	// no limit.
 	MaxOutput int
 	// Grace is how long a handler may go on when its context has ended. Zero
-	// means DefaultGrace.
+	// means DefaultGrace, negative no time: the run goes on without the handler
+	// at once.
 	Grace time.Duration
 	// Attempts is how often a request is sent when the network fails or the API
 	// asks to try again. Handlers are never repeated. Zero means
-	// DefaultAttempts, one means no retries.
+	// DefaultAttempts, one or less no retries.
 	Attempts int
 	// MaxRetryWait is the longest wait before a retry. When the API asks for a
-	// longer one the run stops at once. Zero means DefaultMaxRetryWait.
+	// longer one the run stops at once. Zero means DefaultMaxRetryWait, negative
+	// no limit.
 	MaxRetryWait time.Duration
 	// IdleTimeout is how long the stream of a response may be silent; it counts
 	// for [Loop.Events], and with WebSocket for every response. Zero means
-	// DefaultIdleTimeout.
+	// DefaultIdleTimeout, negative no limit.
 	IdleTimeout time.Duration
 	// WebSocket makes a run send its requests over one WebSocket, which saves
 	// the set-up of each of them. It needs openai-go's own service as the

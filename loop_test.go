@@ -89,18 +89,11 @@ func TestRunConfig(t *testing.T) {
 		{"prompt", "prompt", func(l *fnloop.Loop) {}, ""},
 		{"blank prompt", "prompt", func(l *fnloop.Loop) {}, " \n"},
 		{"invalid prompt", "prompt", func(l *fnloop.Loop) {}, "a\xff"},
-		{"turns", "Loop.MaxTurns", func(l *fnloop.Loop) { l.MaxTurns = -1 }, "hi"},
-		{"parallel", "Loop.Parallel", func(l *fnloop.Loop) { l.Parallel = -1 }, "hi"},
-		{"output", "Loop.MaxOutput", func(l *fnloop.Loop) { l.MaxOutput = -1 }, "hi"},
-		{"attempts", "Loop.Attempts", func(l *fnloop.Loop) { l.Attempts = -1 }, "hi"},
-		{"wait", "Loop.MaxRetryWait", func(l *fnloop.Loop) { l.MaxRetryWait = -1 }, "hi"},
-		{"grace", "Loop.Grace", func(l *fnloop.Loop) { l.Grace = -1 }, "hi"},
 		{"same name", "Loop.Tools[1].Name", func(l *fnloop.Loop) { l.Tools = []fnloop.Tool{ok, ok} }, "hi"},
 		{"no name", "Loop.Tools[0].Name", func(l *fnloop.Loop) { l.Tools = []fnloop.Tool{echo("", "")} }, "hi"},
 		{"illegal name", "Loop.Tools[0].Name", func(l *fnloop.Loop) { l.Tools = []fnloop.Tool{echo("run python", "")} }, "hi"},
 		{"long name", "Loop.Tools[0].Name", func(l *fnloop.Loop) { l.Tools = []fnloop.Tool{echo(strings.Repeat("x", 65), "")} }, "hi"},
 		{"no handler", "Loop.Tools[0] (x).Handle", func(l *fnloop.Loop) { l.Tools = []fnloop.Tool{{Name: "x"}} }, "hi"},
-		{"timeout", "Loop.Tools[0] (ok).Timeout", func(l *fnloop.Loop) { t := ok; t.Timeout = -1; l.Tools = []fnloop.Tool{t} }, "hi"},
 		{"schema", "Loop.Tools[0] (ok).Parameters", func(l *fnloop.Loop) { t := ok; t.Parameters = strict; l.Tools = []fnloop.Tool{t} }, "hi"},
 		{"limits", "Loop.Tools[0] (run_python)", func(l *fnloop.Loop) {
 			l.Tools = []fnloop.Tool{fnloop.PythonTool(noRunner{}, fnloop.Limits{Time: -1})}

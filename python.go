@@ -63,9 +63,9 @@ func checkPython(r Runner, limits Limits) error {
 	case r == nil:
 		return errors.New("the runner is nil")
 	case limits.Time < 0:
-		return fmt.Errorf("limits.Time %v is negative", limits.Time)
+		return fmt.Errorf("Limits.Time %v is negative; every program has a limit, and zero means the runner's", limits.Time)
 	case limits.Memory < 0:
-		return fmt.Errorf("limits.Memory %d is negative", limits.Memory)
+		return fmt.Errorf("Limits.Memory %d is negative; every program has a limit, and zero means the runner's", limits.Memory)
 	}
 	return nil
 }

@@ -264,7 +264,11 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 		select {
 		case out = <-done:
 		case <-grace.C:
-			returned = false
+			select {
+			case out = <-done:
+			default:
+				returned = false
+			}
 		}
 	}
 	out.Call, out.Duration = call.done(), time.Since(start)

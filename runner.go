@@ -51,14 +51,15 @@ func (p Program) Check() error {
 	case len(p.Source) > MaxSource:
 		return &ProgramError{Field: "source", Reason: fmt.Sprintf("%d bytes are more than the %d that can be run", len(p.Source), MaxSource)}
 	case p.Limits.Time < 0:
-		return &ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative", p.Limits.Time)}
+		return &ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is negative; zero means the runner's own", p.Limits.Time)}
 	case p.Limits.Memory < 0:
-		return &ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes is negative", p.Limits.Memory)}
+		return &ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes is negative; zero means the runner's own", p.Limits.Memory)}
 	}
 	return checkSource(p.Source)
 }
 
-// Limits bound one run of a program. A zero field means the runner's default.
+// Limits bound one run of a program. A zero field means the runner's default. A
+// negative one is an error, since no program runs without limits.
 type Limits struct {
 	// Time is how long the program may run by the wall clock, counted from the
 	// moment it starts and not from the request for a sandbox.

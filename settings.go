@@ -3,13 +3,15 @@ package fnloop
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// Defaults of a Loop's fields.
+// Defaults of a Loop's fields. In every number and duration of a [Loop], zero
+// means the default and a negative value none: no limit, no wait, no retries.
 const (
 	DefaultMaxTurns     = 8
 	DefaultParallel     = 8
@@ -48,42 +50,14 @@ func (l *Loop) settings() (*settings, error) {
 	if l.Model == "" && l.BeforeRequest == nil {
 		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}
 	}
-	for _, n := range []struct {
-		field     string
-		value     int
-		otherwise int
-		into      *int
-	}{
-		{"MaxTurns", l.MaxTurns, DefaultMaxTurns, &s.maxTurns},
-		{"MaxRepeats", l.MaxRepeats, 0, &s.maxRepeats},
-		{"Parallel", l.Parallel, DefaultParallel, &s.parallel},
-		{"MaxOutput", l.MaxOutput, DefaultMaxOutput, &s.maxOutput},
-		{"Attempts", l.Attempts, DefaultAttempts, &s.attempts},
-	} {
-		if n.value < 0 {
-			return nil, &ConfigError{Field: "Loop." + n.field, Reason: fmt.Sprintf("%d is negative", n.value)}
-		}
-		if *n.into = n.value; n.value == 0 {
-			*n.into = n.otherwise
-		}
-	}
-	for _, d := range []struct {
-		field     string
-		value     time.Duration
-		otherwise time.Duration
-		into      *time.Duration
-	}{
-		{"Grace", l.Grace, DefaultGrace, &s.grace},
-		{"IdleTimeout", l.IdleTimeout, DefaultIdleTimeout, &s.idleTimeout},
-		{"MaxRetryWait", l.MaxRetryWait, DefaultMaxRetryWait, &s.maxRetryWait},
-	} {
-		if d.value < 0 {
-			return nil, &ConfigError{Field: "Loop." + d.field, Reason: fmt.Sprintf("%v is negative", d.value)}
-		}
-		if *d.into = d.value; d.value == 0 {
-			*d.into = d.otherwise
-		}
-	}
+	s.maxTurns = setting(l.MaxTurns, DefaultMaxTurns, math.MaxInt)
+	s.maxRepeats = setting(l.MaxRepeats, 0, 0)
+	s.parallel = setting(l.Parallel, DefaultParallel, -1)
+	s.maxOutput = setting(l.MaxOutput, DefaultMaxOutput, math.MaxInt)
+	s.attempts = setting(l.Attempts, DefaultAttempts, 1)
+	s.grace = setting(l.Grace, DefaultGrace, 0)
+	s.idleTimeout = setting(l.IdleTimeout, DefaultIdleTimeout, math.MaxInt64)
+	s.maxRetryWait = setting(l.MaxRetryWait, DefaultMaxRetryWait, math.MaxInt64)
 	for i := range l.Tools {
 		field := fmt.Sprintf("Loop.Tools[%d]", i)
 		if err := l.Tools[i].check(field); err != nil {
@@ -100,6 +74,18 @@ func (l *Loop) settings() (*settings, error) {
 	var err error
 	s.params, err = l.toolParams()
 	return s, err
+}
+
+// setting is what a field of a Loop stands for: zero is the default, and a
+// negative value is none of what the field sets.
+func setting[T int | time.Duration](value, byDefault, none T) T {
+	switch {
+	case value == 0:
+		return byDefault
+	case value < 0:
+		return none
+	}
+	return value
 }
 
 // A ConfigError says what is wrong with a Loop, a Tool, a prompt or an Answer

@@ -43,8 +43,8 @@ type Tool struct {
 	// is set and the Loop serves one run at a time.
 	Handle Handler
 	// Timeout bounds one call, counted from when its handler starts. The model
-	// learns that the tool timed out, and the run goes on. Zero means no limit
-	// but the run's own.
+	// learns that the tool timed out, and the run goes on. Zero or less means no
+	// limit but the run's own.
 	Timeout time.Duration
 	// Serial keeps a call from running beside any other of its round.
 	Serial bool
@@ -209,8 +209,6 @@ func (t *Tool) check(field string) error {
 		return &ConfigError{Field: field + ".Grammar", Reason: "is set, but only a custom tool has one"}
 	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
 		return &ConfigError{Field: field + ".Grammar", Reason: `needs the syntax "lark" or "regex" and a definition`}
-	case t.Timeout < 0:
-		return &ConfigError{Field: field + ".Timeout", Reason: fmt.Sprintf("%v is negative", t.Timeout)}
 	case t.Parameters == nil || t.checked != "" && t.checked == string(t.Parameters):
 		return nil
 	case t.NonStrict:
