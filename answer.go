@@ -8,16 +8,18 @@ import (
 
 // Usage counts tokens, summed over all responses of a run, failed ones too.
 type Usage struct {
-	InputTokens     int64 `json:"input_tokens"`
-	CachedTokens    int64 `json:"cached_tokens"` // part of InputTokens
-	OutputTokens    int64 `json:"output_tokens"`
-	ReasoningTokens int64 `json:"reasoning_tokens"` // part of OutputTokens
-	TotalTokens     int64 `json:"total_tokens"`
+	InputTokens      int64 `json:"input_tokens"`
+	CachedTokens     int64 `json:"cached_tokens"`                // part of InputTokens, read from the prompt cache
+	CacheWriteTokens int64 `json:"cache_write_tokens,omitempty"` // part of InputTokens, written to it
+	OutputTokens     int64 `json:"output_tokens"`
+	ReasoningTokens  int64 `json:"reasoning_tokens"` // part of OutputTokens
+	TotalTokens      int64 `json:"total_tokens"`
 }
 
 func (u *Usage) add(v Usage) {
 	u.InputTokens += v.InputTokens
 	u.CachedTokens += v.CachedTokens
+	u.CacheWriteTokens += v.CacheWriteTokens
 	u.OutputTokens += v.OutputTokens
 	u.ReasoningTokens += v.ReasoningTokens
 	u.TotalTokens += v.TotalTokens
@@ -40,6 +42,14 @@ type Answer struct {
 	Turns int `json:"turns"`
 	// Usage counts the tokens of all responses.
 	Usage Usage `json:"usage"`
+	// Model and ServiceTier are those that made the last response, as the API
+	// names them; each is empty when it did not say. A run whose requests differ
+	// has them for each response in its [ResponseFinished] events.
+	Model       string `json:"model,omitempty"`
+	ServiceTier string `json:"service_tier,omitempty"`
+	// ContextTokens is how many input tokens the response ID had: how full the
+	// model's context was. Zero means that the API did not say.
+	ContextTokens int64 `json:"context_tokens,omitempty"`
 	// Pending are the calls of the response ID that have no output.
 	Pending []Call `json:"pending"`
 	// Calls are those that have one, in order.

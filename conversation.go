@@ -157,13 +157,11 @@ func withoutIDs(items []json.RawMessage) []json.RawMessage {
 
 // forgot reports whether the API has lost the response to continue from, and
 // makes the next request send the conversation itself, once.
-func (r *run) forgot(fail *failure) bool {
-	e, ok := fail.err.(*RequestError)
-	if !ok || r.loop.State != Chained || r.replay || r.answer.ID == "" || len(r.answer.Items) == 0 {
+func (r *run) forgot(f *fault) bool {
+	if f == nil || r.loop.State != Chained || r.replay || r.answer.ID == "" || len(r.answer.Items) == 0 {
 		return false
 	}
-	// The second is what accounts with zero data retention were answered.
-	r.replay = e.Code == "previous_response_not_found" || e.Code == "unsupported_parameter" && e.Param == "previous_response_id"
+	r.replay = f.forgotten(r.answer.ID)
 	return r.replay
 }
 
@@ -190,6 +188,7 @@ func (r *run) carry(from *Answer, prompt string, parts []Content) {
 	r.stopped = from.Stop
 	a.ID = from.ID
 	a.Conversation = from.Conversation
+	a.ContextTokens = from.ContextTokens
 	a.Items = from.Items
 	a.Paused = from.Paused
 	a.ToolState, r.states.tools = from.ToolState, cloneToolState(from.ToolState)
@@ -235,10 +234,13 @@ func (r *run) accept(reply *reply, calls []item) error {
 		return err
 	}
 	a.ID = reply.ID
+	u, _ := reply.usage()
+	a.ContextTokens = u.InputTokens
 	r.tookPrompts()
 	a.Partial = ""
 	a.Paused = len(calls) == 0 && reply.runsProgram()
 	r.remember(reply)
+	r.loadTools(reply.Output)
 	a.Pending = a.Pending[:0]
 	r.delivered()
 	a.Open = nil

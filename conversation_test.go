@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -458,6 +461,102 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 			for id, n := range started {
 				assert.Equal(t, 1, n, "call %s was started %d times", id, n)
 			}
+		})
+	}
+}
+
+// Servers say in many words that they do not have the response to continue from.
+func TestForgottenInOtherWords(t *testing.T) {
+	for _, tt := range []struct {
+		why    string
+		status int
+		fault  string
+		forgot bool
+	}{
+		{"OpenAI's code", 400, `{"type":"invalid_request_error","code":"previous_response_not_found","message":"x"}`, true},
+		{"with another status", 404, `{"code":"previous_response_not_found","message":"x"}`, true},
+		{"without a code", 400, `{"param":"previous_response_id","message":"Previous response with id 'resp_0' not found."}`, true},
+		{"by its name alone", 404, `{"code":"not_found","message":"Response with id 'resp_0' not found."}`, true},
+		{"by no name", 404, `{"message":"No such response: it has expired"}`, true},
+		{"a server that keeps nothing", 400, `{"message":"previous_response_id is only supported on Responses WebSocket v2"}`, true},
+		{"a parameter that it does not know", 422, `{"message":"Unsupported parameter: previous_response_id"}`, true},
+		{"zero data retention", 400, `{"code":"unsupported_parameter","param":"previous_response_id","message":"x"}`, true},
+		{"another thing is not found", 404, `{"code":"model_not_found","message":"The model does not exist."}`, false},
+		{"the server is full", 503, `{"message":"the store of previous_response_id is overloaded"}`, false},
+		{"something else is wrong", 400, `{"code":"invalid_prompt","message":"x"}`, false},
+	} {
+		for _, form := range []string{"an answer", "an event", "a failed response"} {
+			t.Run(tt.why+" as "+form, func(t *testing.T) {
+				var sent []string
+				loop := &fnloop.Loop{Model: "m", KeepItems: true, Attempts: 1, Client: client(roundTrip(func(req *http.Request) (*http.Response, error) {
+					body, err := io.ReadAll(req.Body)
+					require.NoError(t, err)
+					sent = append(sent, string(body))
+					status, text := 200, `{"id":"resp_0","status":"completed","output":[{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"done"}]}]}`
+					if strings.Contains(string(body), "previous_response_id") {
+						switch form {
+						case "an answer":
+							status, text = tt.status, `{"error":`+tt.fault+`}`
+						case "an event":
+							text = frames(`{"type":"error","status":` + strconv.Itoa(tt.status) + `,"sequence_number":0,"error":` + tt.fault + `}`)
+						case "a failed response":
+							text = `{"id":"resp_1","status":"failed","error":` + tt.fault + `}`
+							tt.forgot = tt.forgot && tt.why != "by no name"
+						}
+					}
+					return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: req}, nil
+				}))}
+				_, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+				require.NoError(t, err)
+				_, ans, err = watch(t, loop.Events(t.Context(), store(t, ans), "again"))
+				if !tt.forgot {
+					require.Error(t, err)
+					assert.Len(t, sent, 2)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, "done", ans.Text)
+				require.Len(t, sent, 3)
+				assert.Contains(t, sent[2], `"hi"`, "the conversation itself is sent")
+				assert.NotContains(t, sent[2], "previous_response_id")
+			})
+		}
+	}
+}
+
+// Of several messages the value is in the last one that is final.
+func TestRunAsOfSeveralMessages(t *testing.T) {
+	message := func(phase, text string) string {
+		content, err := json.Marshal(text)
+		require.NoError(t, err)
+		return fmt.Sprintf(`{"type":"message","phase":%q,"content":[{"type":"output_text","text":%s}]}`, phase, content)
+	}
+	for _, tt := range []struct {
+		why, items string
+		fits       bool
+	}{
+		{"prose, then the value", message("", "Here it is.") + "," + message("", `{"n":7}`), true},
+		{"a draft, then the value", message("", `{"n":1}`) + "," + message("", `{"n":7}`), true},
+		{"a comment, then the value", message("commentary", "Working.") + "," + message("final_answer", `{"n":7}`), true},
+		{"words of no phase, then the value", message("", "Let me see.") + "," + message("final_answer", `{"n":7}`), true},
+		{"the value, then words of no phase", message("final_answer", `{"n":7}`) + "," + message("", "There."), true},
+		{"the value, then a comment", message("", `{"n":7}`) + "," + message("commentary", "There."), true},
+		{"the value in two parts", `{"type":"message","content":[{"type":"output_text","text":"{\"n\":"},{"type":"output_text","text":"7}"}]}`, true},
+		{"a draft, then prose", message("", `{"n":7}`) + "," + message("", "I am not sure."), false},
+		{"no value", message("", "Seven."), false},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			loop := sse(t, "", `{"id":"resp_1","status":"completed","output":[`+tt.items+`]}`)
+			value, ans, err := fnloop.RunAs[struct {
+				N int `json:"n"`
+			}](t.Context(), loop, nil, "hi")
+			if !tt.fits {
+				require.ErrorIs(t, err, fnloop.ErrMismatch)
+				assert.Equal(t, fnloop.StopMismatch, ans.Stop)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, 7, value.N)
 		})
 	}
 }

@@ -79,6 +79,11 @@ type CallFinished struct {
 type ResponseFinished struct {
 	Request int   `json:"request"`
 	Usage   Usage `json:"usage"`
+	// ID is the response's. Model and ServiceTier are those that made it, where
+	// the API says so.
+	ID          string `json:"id,omitempty"`
+	Model       string `json:"model,omitempty"`
+	ServiceTier string `json:"service_tier,omitempty"`
 }
 
 // Done is the last event of a run, with or without an error beside it.

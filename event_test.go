@@ -475,3 +475,58 @@ func TestEventsCountRequests(t *testing.T) {
 		assert.Equal(t, []int{1, -1}, count(seen))
 	})
 }
+
+// Paragraphs of reasoning are told apart, streamed or not.
+func TestReasoningParagraphs(t *testing.T) {
+	const output = `[{"type":"reasoning","summary":[{"type":"summary_text","text":"One."},{"type":"summary_text","text":"Two."}],"content":[{"type":"reasoning_text","text":"Raw."}]},` +
+		`{"type":"reasoning","summary":[{"type":"summary_text","text":"Three."}]},{"type":"message","content":[{"type":"output_text","text":"done"}]}]`
+	whole := `{"id":"resp_1","object":"response","status":"completed","output":` + output + `}`
+	streamed := frames(created,
+		`{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":0,"delta":"On"}`,
+		`{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":0,"delta":"e."}`,
+		`{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":1,"delta":"Two."}`,
+		`{"type":"response.reasoning_text.delta","output_index":0,"content_index":0,"delta":"Raw."}`,
+		`{"type":"response.reasoning_summary_text.delta","output_index":1,"summary_index":0,"delta":"Three."}`,
+		`{"type":"response.output_text.delta","output_index":2,"delta":"done"}`,
+		`{"type":"response.completed","response":`+whole+`}`)
+	for name, body := range map[string]string{"whole": whole, "streamed": streamed} {
+		seen, _, err := watch(t, sse(t, "", body).Events(t.Context(), nil, "hi"))
+		require.NoError(t, err)
+		text := ""
+		var places []string
+		for _, e := range seen {
+			if d, ok := e.(fnloop.ReasoningDelta); ok {
+				text += d.Text
+				places = append(places, fmt.Sprint(d.Item, d.Part, d.Raw))
+			}
+		}
+		assert.Equal(t, "One.\n\nTwo.\n\nRaw.\n\nThree.", text, name)
+		assert.Equal(t, []string{"0 0 false", "0 1 false", "0 0 true", "1 0 false"}, slices.Compact(places), name)
+	}
+}
+
+// All that a response costs is known, and how full the context is.
+func TestUsageAndWhoAnswered(t *testing.T) {
+	reply := func(id, model, tier, output string, in int) string {
+		return fmt.Sprintf(`{"id":%q,"status":"completed","model":%q,"service_tier":%q,"output":[%s],"usage":{"input_tokens":%d,"input_tokens_details":{"cached_tokens":200,"cache_write_tokens":40},"output_tokens":5,"output_tokens_details":{"reasoning_tokens":2},"total_tokens":%d}}`, id, model, tier, output, in, in+5)
+	}
+	loop := sse(t, "", reply("resp_1", "alpha-1", "default", `{"type":"function_call","call_id":"c","name":"ok","arguments":"{}"}`, 1000),
+		reply("resp_2", "beta-2", "priority", `{"type":"message","content":[{"type":"output_text","text":"done"}]}`, 3000), `{"id":"resp_3","status":"failed","error":{"code":"invalid_prompt"}}`)
+	loop.Tools = []fnloop.Tool{echo("ok", "yes")}
+	seen, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+	require.NoError(t, err)
+	assert.Equal(t, fnloop.Usage{InputTokens: 4000, CachedTokens: 400, CacheWriteTokens: 80, OutputTokens: 10, ReasoningTokens: 4, TotalTokens: 4010}, ans.Usage)
+	assert.Equal(t, "beta-2", ans.Model)
+	assert.Equal(t, "priority", ans.ServiceTier)
+	assert.EqualValues(t, 3000, ans.ContextTokens)
+	var by []string
+	for _, e := range seen {
+		if f, ok := e.(fnloop.ResponseFinished); ok {
+			by = append(by, fmt.Sprint(f.ID, f.Model, f.ServiceTier, f.Usage.CacheWriteTokens))
+		}
+	}
+	assert.Equal(t, []string{"resp_1alpha-1default40", "resp_2beta-2priority40"}, by)
+	ans, err = loop.Continue(t.Context(), store(t, ans), "again")
+	require.Error(t, err)
+	assert.EqualValues(t, 3000, ans.ContextTokens, "a failed response leaves the conversation as it was")
+}

@@ -203,6 +203,9 @@ func ExampleAnswer_json() {
 	//     "reasoning_tokens": 0,
 	//     "total_tokens": 12
 	//   },
+	//   "model": "gpt-6-astra",
+	//   "service_tier": "default",
+	//   "context_tokens": 9,
 	//   "pending": [],
 	//   "calls": [],
 	//   "responses": 1

@@ -161,6 +161,28 @@ func (f *fault) transient() bool {
 	return false
 }
 
+var (
+	previousText = regexp.MustCompile(`(?i)previous[_ ]response`)
+	missingText  = regexp.MustCompile(`(?i)not (?:be )?found|does not exist|no such|unknown|expired|no longer|deleted`)
+)
+
+// forgotten reports whether the API refuses a request because it has lost the
+// response id that it continues, or never kept it. OpenAI has a code for it,
+// accounts with zero data retention get another, and servers without storage
+// say it in words of their own.
+func (f *fault) forgotten(id string) bool {
+	if f.status >= http.StatusInternalServerError || f.status == http.StatusTooManyRequests || serversText.MatchString(f.message) {
+		return false
+	}
+	switch {
+	case strings.Contains(plainWord(f.code), "previousresponse"), f.param == "previous_response_id", previousText.MatchString(f.message):
+		return true
+	case strings.Contains(f.message, id) && missingText.MatchString(f.message):
+		return true
+	}
+	return f.status == http.StatusNotFound && strings.Contains(strings.ToLower(f.message), "response") && missingText.MatchString(f.message)
+}
+
 // A faultRule is a row of the table of failures.
 type faultRule struct {
 	transient bool

@@ -3,6 +3,7 @@ package fnloop
 import (
 	"context"
 	"io"
+	"sync"
 )
 
 type liveKey struct{}
@@ -11,8 +12,17 @@ type liveKey struct{}
 type live struct {
 	events chan<- sent
 	id     string
-	over   <-chan struct{} // closed when the call has its output
+	over   chan struct{}   // closed when the call has its output
 	ended  <-chan struct{} // closed when the handler's context ends
+
+	sending sync.RWMutex // is held while an event is sent, which ends when over is closed
+}
+
+// finish makes sure that nothing is sent from here on.
+func (l *live) finish() {
+	close(l.over)
+	l.sending.Lock()
+	l.sending.Unlock() //nolint:staticcheck // there is nothing to guard, but sends to wait for
 }
 
 // LiveOutput returns where a handler should copy what a program that it runs
@@ -45,20 +55,30 @@ func Emit(ctx context.Context, e Event) bool {
 	return l.emit(e)
 }
 
-// emit passes e on, unless the call is over.
+// emit passes e on and waits until it was read.
 func (l *live) emit(e Event) bool {
+	read := make(chan struct{})
+	if !l.send(sent{e, read}) {
+		return false
+	}
+	select {
+	case <-read:
+	case <-l.ended:
+	}
+	return true
+}
+
+// send passes an event on, unless the call is over.
+func (l *live) send(s sent) bool {
+	l.sending.RLock()
+	defer l.sending.RUnlock()
 	select {
 	case <-l.over: // first, since both may be ready
 		return false
 	default:
 	}
-	read := make(chan struct{})
 	select {
-	case l.events <- sent{e, read}:
-		select {
-		case <-read:
-		case <-l.ended:
-		}
+	case l.events <- s:
 		return true
 	case <-l.over:
 	case <-l.ended:
@@ -76,18 +96,9 @@ func (w *liveWriter) Write(p []byte) (int, error) {
 	all := append(w.rest, p...)
 	whole := trimPartialEnd(all)
 	w.rest = append([]byte(nil), all[len(whole):]...)
-	select {
-	case <-w.over: // first, since both may be ready
-		return len(p), nil
-	default:
-	}
 	if len(whole) == 0 {
 		return len(p), nil
 	}
-	select {
-	case w.events <- sent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: valid(whole)}}:
-	case <-w.over:
-	case <-w.ended:
-	}
+	w.send(sent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: valid(whole)}})
 	return len(p), nil
 }

@@ -148,10 +148,11 @@ type run struct {
 	// carried are the IDs of those of answer.Calls that are of an earlier run;
 	// they are dropped once they were sent.
 	carried  []string
-	offered  map[string]bool // the tools of the last request; nil for all
-	keep     bool            // the conversation's items are kept
-	stopped  StopReason      // of the answer that the run continues from
-	shown    string          // of an answer that broke off before the run, which begins it anew
+	offered  map[string]bool   // the tools of the last request; nil for all
+	loaded   []json.RawMessage // lists of tools that items of the conversation have loaded
+	keep     bool              // the conversation's items are kept
+	stopped  StopReason        // of the answer that the run continues from
+	shown    string            // of an answer that broke off before the run, which begins it anew
 	states   toolStates
 	requests int // made so far
 	badTurns int
@@ -163,6 +164,7 @@ type run struct {
 type options struct {
 	emit   func(Event)                                   // nil when nobody reads events
 	format *responses.ResponseFormatTextConfigUnionParam // of the answer; nil for text
+	value  *string                                       // is set to the message that should fit format
 }
 
 func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (answer *Answer, err error) {
@@ -183,6 +185,9 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 		if leave, err = r.enter(); err == nil {
 			defer leave()
 			defer r.disconnect()
+			if l.BeforeRequest != nil { // which may not list what the conversation has loaded
+				r.loadTools(decodeItems(r.answer.Items))
+			}
 			err = r.drive(ctx)
 		}
 	}
@@ -250,8 +255,11 @@ func (r *run) drive(ctx context.Context) error {
 
 // finish takes the answer out of a response without calls.
 func (r *run) finish(reply *reply) error {
-	text, refused := reply.answer()
+	text, last, refused := reply.answer()
 	r.answer.Text = text
+	if r.opts.value != nil {
+		*r.opts.value = last
+	}
 	switch {
 	case refused:
 		return fmt.Errorf("%w: %.200s", ErrRefused, text)

@@ -116,7 +116,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 		if r.opts.format != nil { // it may have set the rest of Text
 			params.Text.Format = *r.opts.format
 		}
-		r.offered = offered(&params)
+		r.offered = r.offers(&params)
 		if len(params.Tools) == 0 { // the API refuses it without tools
 			params.ParallelToolCalls = param.Opt[bool]{}
 		}
@@ -146,34 +146,6 @@ func unforce(c *responses.ResponseNewParamsToolChoiceUnion) {
 		return
 	}
 	*c = responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: param.NewOpt(responses.ToolChoiceOptionsAuto)}
-}
-
-// offered are the names of the tools that an edited request lets the model call,
-// or nil where it holds what cannot be told from here.
-func offered(p *responses.ResponseNewParams) map[string]bool {
-	names := make(map[string]bool)
-	if choice, _ := json.Marshal(p.ToolChoice); string(choice) == `"none"` {
-		return names
-	}
-	for _, t := range p.Tools {
-		name := t.GetName()
-		switch {
-		case name != nil:
-			names[*name] = true
-		case t.GetType() == nil: // it was overridden with JSON
-			return nil
-		}
-	}
-	if allowed := p.ToolChoice.OfAllowedTools; allowed != nil {
-		listed := make(map[string]bool)
-		for _, t := range allowed.Tools {
-			if name, ok := t["name"].(string); ok && names[name] {
-				listed[name] = true
-			}
-		}
-		return listed
-	}
-	return names
 }
 
 // output is the item that answers the call id.

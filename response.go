@@ -20,9 +20,11 @@ type reply struct {
 	IncompleteDetails struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
-	Error  *fault      `json:"error"`
-	Usage  *replyUsage `json:"usage"`
-	Output []item      `json:"output"`
+	Model       string      `json:"model"`
+	ServiceTier string      `json:"service_tier"`
+	Error       *fault      `json:"error"`
+	Usage       *replyUsage `json:"usage"`
+	Output      []item      `json:"output"`
 
 	body []byte            // of the response, nil if there is none
 	raw  []json.RawMessage // the output, if it is not that of body
@@ -34,7 +36,8 @@ type reply struct {
 type replyUsage struct {
 	InputTokens        int64 `json:"input_tokens"`
 	InputTokensDetails struct {
-		CachedTokens int64 `json:"cached_tokens"`
+		CachedTokens     int64 `json:"cached_tokens"`
+		CacheWriteTokens int64 `json:"cache_write_tokens"`
 	} `json:"input_tokens_details"`
 	OutputTokens        int64 `json:"output_tokens"`
 	OutputTokensDetails struct {
@@ -58,6 +61,7 @@ type item struct {
 	Execution   string          `json:"execution"`
 	Content     json.RawMessage `json:"content"`
 	Summary     json.RawMessage `json:"summary"`
+	Tools       json.RawMessage `json:"tools"`
 	Caller      json.RawMessage `json:"caller"`
 	Environment json.RawMessage `json:"environment"`
 }
@@ -103,6 +107,16 @@ func (r *reply) setOutput(items []json.RawMessage) error {
 	return nil
 }
 
+// decodeItems reads items that are kept. One of another form than its type's
+// counts as one without members.
+func decodeItems(raw []json.RawMessage) []item {
+	items := make([]item, len(raw))
+	for i := range raw {
+		json.Unmarshal(raw[i], &items[i])
+	}
+	return items
+}
+
 // items are the output items to the byte.
 func (r *reply) items() []json.RawMessage {
 	if r.raw != nil || r.body == nil {
@@ -135,7 +149,7 @@ func readReply(res *responses.Response) (*reply, error) {
 	if raw := res.RawJSON(); raw != "" {
 		return decodeReply([]byte(raw))
 	}
-	r := &reply{ID: res.ID, Status: string(res.Status)}
+	r := &reply{ID: res.ID, Status: string(res.Status), Model: res.Model, ServiceTier: string(res.ServiceTier)}
 	r.IncompleteDetails.Reason = res.IncompleteDetails.Reason
 	if e := res.Error; e.Code != "" || e.Message != "" {
 		r.Error = &fault{code: string(e.Code), kind: e.Type, param: e.Param, message: e.Message, wait: waitInText(e.Message)}
@@ -143,6 +157,7 @@ func readReply(res *responses.Response) (*reply, error) {
 	if u := res.Usage; u.TotalTokens != 0 || u.InputTokens != 0 || u.OutputTokens != 0 {
 		r.Usage = &replyUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.TotalTokens}
 		r.Usage.InputTokensDetails.CachedTokens = u.InputTokensDetails.CachedTokens
+		r.Usage.InputTokensDetails.CacheWriteTokens = u.InputTokensDetails.CacheWriteTokens
 		r.Usage.OutputTokensDetails.ReasoningTokens = u.OutputTokensDetails.ReasoningTokens
 	}
 	for _, o := range res.Output {
@@ -177,11 +192,12 @@ func (r *reply) usage() (u Usage, ok bool) {
 		return u, false
 	}
 	u = Usage{
-		InputTokens:     r.Usage.InputTokens,
-		CachedTokens:    r.Usage.InputTokensDetails.CachedTokens,
-		OutputTokens:    r.Usage.OutputTokens,
-		ReasoningTokens: r.Usage.OutputTokensDetails.ReasoningTokens,
-		TotalTokens:     r.Usage.TotalTokens,
+		InputTokens:      r.Usage.InputTokens,
+		CachedTokens:     r.Usage.InputTokensDetails.CachedTokens,
+		CacheWriteTokens: r.Usage.InputTokensDetails.CacheWriteTokens,
+		OutputTokens:     r.Usage.OutputTokens,
+		ReasoningTokens:  r.Usage.OutputTokensDetails.ReasoningTokens,
+		TotalTokens:      r.Usage.TotalTokens,
 	}
 	if u.TotalTokens == 0 {
 		u.TotalTokens = u.InputTokens + u.OutputTokens
@@ -335,9 +351,12 @@ func partsOf(list json.RawMessage) []part {
 }
 
 // answer is the text of the response's final messages, or the model's words
-// when it refused. Messages that only comment on the work are left out.
-func (r *reply) answer() (text string, refused bool) {
+// when it refused. Messages that only comment on the work are left out. The last
+// is the text of the last message alone, of those that are called final if any
+// are.
+func (r *reply) answer() (text, last string, refused bool) {
 	var texts, refusals []string
+	final := false
 	for _, it := range r.Output {
 		if it.Type != "message" || it.Phase == "commentary" {
 			continue
@@ -351,14 +370,19 @@ func (r *reply) answer() (text string, refused bool) {
 				refusals = append(refusals, p.Refusal)
 			}
 		}
-		if text.Len() > 0 {
-			texts = append(texts, text.String())
+		if text.Len() == 0 {
+			continue
 		}
+		texts = append(texts, text.String())
+		if it.Phase != "" || !final {
+			last = text.String()
+		}
+		final = final || it.Phase != ""
 	}
 	if len(refusals) > 0 {
-		return strings.Join(append(texts, refusals...), "\n"), true
+		return strings.Join(append(texts, refusals...), "\n"), "", true
 	}
-	return strings.Join(texts, "\n"), false
+	return strings.Join(texts, "\n"), last, false
 }
 
 // text is all that the response says, comments too.

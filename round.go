@@ -80,12 +80,18 @@ func (rd *round) all(ctx context.Context) {
 		var group errgroup.Group
 		group.SetLimit(rd.parallel)
 		for _, chain := range rd.chains(first, last) {
+			begun := make(chan struct{})
 			group.Go(func() error {
-				for _, i := range chain {
-					rd.one(ctx, i)
+				for n, i := range chain {
+					rd.one(ctx, i, func() {
+						if n == 0 {
+							close(begun)
+						}
+					})
 				}
 				return nil
 			})
+			<-begun // so that the calls start in their order
 		}
 		group.Wait()
 		first = last
@@ -119,14 +125,17 @@ func (rd *round) serial(i int) bool {
 	return t != nil && t.Serial
 }
 
-// one runs the call i unless the round has ended.
-func (rd *round) one(ctx context.Context, i int) {
+// one runs the call i unless the round has ended. It calls begun when that is
+// known and the reader has been told.
+func (rd *round) one(ctx context.Context, i int, begun func()) {
 	call := rd.calls[i]
-	if ctx.Err() != nil || call.held() {
-		return
+	runs := ctx.Err() == nil && !call.held()
+	if runs {
+		rd.send(CallStarted{call})
+		runs = rd.start(ctx, i) // unless the reader has ended the run
 	}
-	rd.send(CallStarted{call})
-	if !rd.start(ctx, i) { // the reader has ended the run
+	begun()
+	if !runs {
 		return
 	}
 	callCtx, end := rd.observeCall(ctx, call, rd.began)
@@ -246,9 +255,9 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 	defer end()
 	handlerCtx := context.WithValue(toolCtx, toolStateKey{}, state)
 	if r.events != nil {
-		over := make(chan struct{})
-		defer close(over)
-		handlerCtx = context.WithValue(handlerCtx, liveKey{}, &live{events: r.events, id: call.ID, over: over, ended: toolCtx.Done()})
+		l := &live{events: r.events, id: call.ID, over: make(chan struct{}), ended: toolCtx.Done()}
+		defer l.finish()
+		handlerCtx = context.WithValue(handlerCtx, liveKey{}, l)
 	}
 
 	start := time.Now()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -435,4 +436,76 @@ func keys(m map[string]any) (ks []string) {
 		ks = append(ks, k)
 	}
 	return ks
+}
+
+// Calls that run side by side start in the order in which the model wrote them.
+func TestCallsStartInOrder(t *testing.T) {
+	for _, parallel := range []int{0, 3, 1} {
+		var calls []rt.Reply
+		var want []string
+		for i := range 9 {
+			id := fmt.Sprint("call_", i)
+			calls, want = append(calls, rt.Call(id, "nap", "")), append(want, id)
+		}
+		loop, _ := play(t, rt.Join(calls...), rt.Text("done"))
+		loop.Parallel = parallel
+		var mu sync.Mutex
+		var ran []string
+		loop.Tools = []fnloop.Tool{{Name: "nap", Handle: func(ctx context.Context, c fnloop.Call) (fnloop.Output, error) {
+			mu.Lock()
+			ran = append(ran, c.ID)
+			mu.Unlock()
+			return fnloop.Output{}, nap(ctx, time.Second)
+		}}}
+		bubble(t, func(t *testing.T) {
+			var started []string
+			for e := range loop.Events(t.Context(), nil, "hi") {
+				if c, ok := e.(fnloop.CallStarted); ok {
+					started = append(started, c.ID)
+				}
+			}
+			assert.Equal(t, want, started)
+			assert.ElementsMatch(t, want, ran)
+		})
+	}
+}
+
+// What a handler's goroutines still print when it has returned comes before the
+// call's end or not at all.
+func TestNothingComesAfterACallFinished(t *testing.T) {
+	for range 50 {
+		loop, _ := play(t, rt.Join(rt.Call("call_1", "leaks", ""), rt.Call("call_2", "works", "")), rt.Text("done"))
+		var writers sync.WaitGroup
+		returned := make(chan struct{})
+		loop.Tools = []fnloop.Tool{
+			raw("leaks", func(ctx context.Context) (string, error) {
+				defer close(returned)
+				for range 4 {
+					writers.Go(func() {
+						out, _ := fnloop.LiveOutput(ctx)
+						for range 20 {
+							io.WriteString(out, "x")
+						}
+					})
+					writers.Go(func() { fnloop.Emit(ctx, fnloop.CallOutput{ID: "call_1", Text: "y"}) })
+				}
+				return "", nil
+			}),
+			raw("works", func(ctx context.Context) (string, error) {
+				<-returned
+				writers.Wait()
+				return "", nil
+			}),
+		}
+		over := false
+		for e, err := range loop.Events(t.Context(), nil, "hi") {
+			require.NoError(t, err)
+			switch e := e.(type) {
+			case fnloop.CallFinished:
+				over = over || e.ID == "call_1"
+			case fnloop.CallOutput:
+				require.False(t, over, "output came after its call had finished")
+			}
+		}
+	}
 }

@@ -47,16 +47,16 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 		}
 		r.log.DebugContext(ctx, "request", "request", r.requests, "attempt", t.count, "previous", r.answer.ID,
 			"duration", time.Since(start), "failure", fail)
-		if fail == nil {
-			return r.took(reply), nil
-		}
-		if reply == nil && r.forgot(fail) {
+		if r.forgot(faultOf(reply, fail)) {
 			var err error
 			if params, err = r.request(ctx); err != nil {
 				return nil, err
 			}
 			t.count--
 			continue
+		}
+		if fail == nil {
+			return r.took(reply), nil
 		}
 		if ctx.Err() != nil && !fail.answered() { // that is why it failed
 			return nil, r.ended(ctx, t.last)
@@ -89,6 +89,17 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 	}
 }
 
+// faultOf is what the server says of a failure, or nil.
+func faultOf(reply *reply, fail *failure) *fault {
+	switch {
+	case reply != nil && reply.Status == "failed" && !reply.told.any:
+		return reply.Error
+	case reply == nil:
+		return fail.fault
+	}
+	return nil
+}
+
 // tries are the attempts to send one request.
 type tries struct {
 	count          int
@@ -109,6 +120,9 @@ func (t *tries) add(fail *failure) {
 
 func (r *run) count(reply *reply) {
 	r.answer.Responses++
+	if reply.Model != "" {
+		r.answer.Model, r.answer.ServiceTier = reply.Model, reply.ServiceTier
+	}
 	if u, ok := reply.usage(); ok {
 		r.answer.Usage.add(u)
 	} else {
@@ -122,13 +136,14 @@ func (r *run) took(reply *reply) *reply {
 		reply.tell(r.emit)
 	}
 	u, _ := reply.usage()
-	r.emit(ResponseFinished{r.requests, u})
+	r.emit(ResponseFinished{Request: r.requests, Usage: u, ID: reply.ID, Model: reply.Model, ServiceTier: reply.ServiceTier})
 	return reply
 }
 
 // A failure is why one attempt got nothing that the loop can go on with.
 type failure struct {
 	err            error
+	fault          *fault        // what the server says of it; nil if nothing
 	retry          bool          // it may go away
 	wait           time.Duration // that the API asked for; negative means none
 	maybeDelivered bool

@@ -16,8 +16,9 @@ var ErrMismatch = errors.New("fnloop: the answer does not fit its type")
 
 // RunAs is [Loop.Run], or [Loop.Continue] when from is not nil, with an answer
 // that is a T: the model is held to T's schema ([SchemaFor] says which types
-// can be used), and its answer is decoded as strictly as arguments are. The
-// text is in the Answer too.
+// can be used), and its answer is decoded as strictly as arguments are. Where
+// the answer has several messages, the value is the last one. The Answer has the
+// text of all.
 func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts ...Content) (T, *Answer, error) {
 	var value T
 	if from == nil {
@@ -29,11 +30,12 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, par
 		r.carry(from, prompt, parts) // nothing is lost
 		return value, r.answer, &ConfigError{Field: "answer type", Reason: err.Error(), Err: err}
 	}
-	answer, err := l.run(ctx, from, prompt, parts, options{format: format})
+	var text string
+	answer, err := l.run(ctx, from, prompt, parts, options{format: format, value: &text})
 	if err != nil {
 		return value, answer, err
 	}
-	if err := decoder.Decode([]byte(answer.Text), &value); err != nil {
+	if err := decoder.Decode([]byte(text), &value); err != nil {
 		var zero T
 		answer.Stop = StopMismatch
 		return zero, answer, fmt.Errorf("%w: %w", ErrMismatch, err)

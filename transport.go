@@ -108,7 +108,7 @@ func (f *fault) requestFailure(err error, requestID string) *failure {
 			StatusCode: f.status, Code: f.code, Type: f.kind, Message: f.message, Param: f.param, RequestID: requestID,
 			RetryAfter: max(f.wait, 0), Attempts: 1, MaybeDelivered: f.delivered(), Err: err,
 		},
-		retry: f.transient(), wait: f.wait, maybeDelivered: f.delivered(),
+		fault: f, retry: f.transient(), wait: f.wait, maybeDelivered: f.delivered(),
 	}
 }
 

@@ -44,28 +44,22 @@ func (r *run) converse(ctx context.Context, params responses.ResponseNewParams) 
 		used := r.link.served
 		sent, chained := r.onlyNew(params)
 		reply, fail := r.ask(ctx, sent)
-		if fail == nil {
+		f := faultOf(reply, fail)
+		lost := chained && f != nil && f.forgotten(r.answer.ID)
+		if fail == nil && !lost {
 			r.link.served, r.link.head = true, reply.ID
 			return reply, nil, true
 		}
 		r.link.head = "" // the API forgets what a refused request continues
-		switch code := fail.code(); {
+		switch {
+		case lost:
 		case used && fail.unsent(): // the connection was lost while handlers ran
-		case used && code == "websocket_connection_limit_reached":
+		case used && f != nil && f.code == "websocket_connection_limit_reached":
 			r.hangUp()
-		case chained && code == "previous_response_not_found":
 		default:
 			return nil, fail, true
 		}
 	}
-}
-
-// code is the API's word for the failure, if it has said one.
-func (f *failure) code() string {
-	if e, ok := errors.AsType[*RequestError](f.err); ok {
-		return e.Code
-	}
-	return ""
 }
 
 // unsent reports whether the request has not left.
