@@ -158,6 +158,9 @@ const (
 	CauseOutput    Cause = "output"    // a cell printed without end and did not react
 	CauseSandbox   Cause = "sandbox"   // the sandbox went away
 	CauseRestart   Cause = "restart"   // Restart was called
+	CauseIdle      Cause = "idle"      // Sessions closed it, as nobody used it
+	CauseEvicted   Cause = "evicted"   // Sessions closed it for another one
+	CauseHost      Cause = "host"      // the process that kept it has ended
 )
 
 // A Loss says that the variables of a session are gone.
@@ -174,11 +177,11 @@ type Loss struct {
 // A FileChange is what happened to one file of the work folder.
 type FileChange struct {
 	// Name is the path below the work folder, with slashes.
-	Name string
+	Name string `json:"name"`
 	// Size is in bytes, zero for a removed file.
-	Size int64
+	Size int64 `json:"size"`
 	// Change is "new", "changed" or "removed".
-	Change string
+	Change string `json:"change"`
 }
 
 // The changes of files.

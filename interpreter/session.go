@@ -181,6 +181,13 @@ func (s *Session) lose(l *Loss) {
 	s.names, s.pending, s.bare = nil, l, !l.FilesKept
 }
 
+// told has the next execution tell of a loss that came before the session.
+func (s *Session) told(l *Loss) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = l
+}
+
 // Run runs a cell and says what it did. Cells that were asked for before run
 // before it. The error is nil for a cell that fails, is stopped by its limits or
 // costs the session its variables: that is for the Execution to say.

@@ -29,9 +29,14 @@ type document struct {
 
 // Text is what a model reads of e: a JSON document without HTML escapes, of at
 // most [fnloop.DefaultMaxOutput] bytes. Images are counted and are not in it.
-func (e Execution) Text() string {
+func (e Execution) Text() string { return e.text() }
+
+// text is Text with more to notice.
+func (e Execution) text(notices ...string) string {
+	notices = append(notices, e.Notice())
+	notices = slices.DeleteFunc(notices, func(s string) bool { return s == "" })
 	d := document{
-		Status: e.Status, Notice: e.Notice(),
+		Status: e.Status, Notice: strings.Join(notices, " "),
 		Background: e.Background, Stdout: e.Stdout, Stderr: e.Stderr,
 	}
 	for _, v := range e.Displays {
@@ -187,6 +192,9 @@ func (l *Loss) gone() string {
 		CauseSignal:    "the interpreter crashed",
 		CauseSandbox:   "the interpreter's sandbox went away",
 		CauseRestart:   "the interpreter was restarted",
+		CauseIdle:      "the interpreter was closed, because nobody had used it for long",
+		CauseEvicted:   "the interpreter was closed, because others needed its place",
+		CauseHost:      "the program that kept the interpreter was restarted",
 	}[l.Cause]
 	if why == "" {
 		why = "the interpreter was replaced"

@@ -1,0 +1,52 @@
+package interpreter_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/interpreter"
+	rt "github.com/fnloop/fnloop/responsestest"
+	"github.com/fnloop/fnloop/runners/fake"
+)
+
+// A user uploads a file, and the model works with it in an interpreter that
+// stays alive.
+func ExampleSessions() {
+	ctx := context.Background()
+	srv := rt.NewServer(
+		rt.Call("call_1", "python", `{"code":"import pandas as pd; df = pd.read_csv('data.csv'); len(df)"}`),
+		rt.Text("The file has 2 rows."))
+	defer srv.Close()
+	runner := &fake.Runner{Cells: func(context.Context, *fake.Interpreter, interpreter.Cell) (interpreter.Execution, error) {
+		return interpreter.Execution{Displays: []interpreter.Display{{Main: true, Data: map[string][]byte{"text/plain": []byte("2")}}}}, nil
+	}} // bubblewrap.Runner and docker.Runner run it for real
+
+	sessions := &interpreter.Sessions{Runner: runner}
+	defer sessions.Close()
+	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra", Tools: []fnloop.Tool{sessions.Tool()}}
+
+	answer := new(fnloop.Answer) // of the conversation; store it when it changes
+	session, release, err := sessions.Session(ctx, answer)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = session.Put(ctx, "data.csv", strings.NewReader("city,sales\nOslo,3\nRome,4\n"))
+	release()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer, err = loop.Continue(ctx, answer, "How many rows has data.csv?")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Calls[0].Text)
+	fmt.Println(answer.Text)
+	// Output:
+	// {"status":"ok","result":"2"}
+	// The file has 2 rows.
+}
