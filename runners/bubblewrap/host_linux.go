@@ -36,6 +36,7 @@ type host struct {
 	compiled      []byte        // the supervisor, for that interpreter
 	binds         []string      // directories of the interpreter outside /usr
 	local         bool          // the interpreter is in /usr/local
+	managed       string        // the file that has pip advise what does not help, or empty
 	setUser       bool          // become nobody before bwrap starts
 	cgroups       *cgroups      // nil where none can be made
 	starting      chan struct{} // holds one for each sandbox that is being made
@@ -56,8 +57,24 @@ const (
 	filePasswd
 	fileGroup
 	fileNsswitch
+	fileHosts
+	fileServices
+	fileProtocols
+	filePip
 	numFiles
 )
+
+// paths are where these files are in a sandbox.
+var paths = [numFiles]string{
+	fileSupervisor: supervisor.Dir + "/sitecustomize.pyc",
+	filePasswd:     "/etc/passwd",
+	fileGroup:      "/etc/group",
+	fileNsswitch:   "/etc/nsswitch.conf",
+	fileHosts:      "/etc/hosts",
+	fileServices:   "/etc/services",
+	fileProtocols:  "/etc/protocols",
+	filePip:        "/etc/pip.conf",
+}
 
 // findHost finds out whether and how programs can be isolated, and runs one.
 func (r *Runner) findHost(caller context.Context) (_ *host, err error) {
@@ -219,15 +236,16 @@ func (h *host) findPython(ctx context.Context, python string) error {
 	}
 	// It also compiles the supervisor: doing so in every sandbox anew would take
 	// a tenth of the time that making one does.
-	const ask = `import importlib.util, marshal, sys
+	const ask = `import importlib.util, marshal, os.path, sys, sysconfig
+managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
 pyc = importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(sys.stdin.read(), "sitecustomize.py", "exec"))
-print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, "%d.%d.%d" % sys.version_info[:3], pyc.hex(), sep="\n")`
+print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, "%d.%d.%d" % sys.version_info[:3], pyc.hex(), managed if os.path.isfile(managed) else "none", sep="\n")`
 	cmd := exec.CommandContext(ctx, path, "-I", "-c", ask)
 	cmd.Stdin = strings.NewReader(supervisor.Source)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if err == nil && len(lines) != 7 {
+	if err == nil && len(lines) != 8 {
 		err = errors.New("it does not answer as Python does")
 	}
 	if err != nil {
@@ -243,6 +261,9 @@ print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exe
 	h.python = lines[0]
 	if python == system {
 		h.python = system
+	}
+	if filepath.IsAbs(lines[7]) {
+		h.managed = lines[7]
 	}
 	h.protection.Python, h.protection.PythonVersion = h.python, version
 	roots := lines[1:5]
@@ -272,9 +293,13 @@ func (h *host) makeFiles() error {
 	for i, content := range [numFiles][]byte{
 		fileFilter:     filter,
 		fileSupervisor: h.compiled,
-		filePasswd:     []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n"),
-		fileGroup:      []byte("root:x:0:\nnogroup:x:65534:\n"),
-		fileNsswitch:   []byte("passwd: files\ngroup: files\nhosts: files dns\n"),
+		filePasswd:     []byte(passwd),
+		fileGroup:      []byte(group),
+		fileNsswitch:   []byte(nsswitch),
+		fileHosts:      []byte(hosts),
+		fileServices:   []byte(services),
+		fileProtocols:  []byte(protocols),
+		filePip:        []byte(pipConf),
 	} {
 		fd, err := unix.MemfdCreate("fnloop", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
@@ -307,10 +332,6 @@ func (h *host) close() error {
 	return errors.Join(errs...)
 }
 
-// etc are the files and folders of /etc without which parts of a distribution's
-// Python packages do not work. None is secret anywhere.
-var etc = []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "mime.types", "matplotlibrc"}
-
 // masked are the files of /proc that tell about the machine and not about the
 // sandbox.
 var masked = []string{"cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "keys", "key-users", "kmsg", "sched_debug", "timer_list"}
@@ -322,7 +343,7 @@ func (h *host) args(s spec) []string {
 	size := strconv.FormatInt(s.Tmp, 10)
 	a := []string{
 		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
-		"--hostname", "sandbox",
+		"--hostname", hostname,
 	}
 	if h.disableUserns {
 		a = append(a, "--disable-userns")
@@ -350,15 +371,18 @@ func (h *host) args(s spec) []string {
 	for _, name := range etc {
 		a = append(a, "--ro-bind-try", "/etc/"+name, "/etc/"+name)
 	}
-	a = append(a,
-		"--perms", "0444", "--file", fd(fileSupervisor), supervisor.Dir+"/sitecustomize.pyc",
-		"--perms", "0444", "--file", fd(filePasswd), "/etc/passwd",
-		"--perms", "0444", "--file", fd(fileGroup), "/etc/group",
-		"--perms", "0444", "--file", fd(fileNsswitch), "/etc/nsswitch.conf",
-		"--proc", "/proc", "--dev", "/dev")
+	for i, path := range paths {
+		if path != "" {
+			a = append(a, "--perms", "0444", "--file", fd(i), path)
+		}
+	}
+	a = append(a, "--proc", "/proc", "--dev", "/dev")
+	if h.managed != "" {
+		a = append(a, "--ro-bind", "/dev/null", h.managed) // on a mount without devices
+	}
 	for _, name := range masked {
 		if _, err := os.Stat("/proc/" + name); err == nil {
-			a = append(a, "--ro-bind", "/dev/null", "/proc/"+name) // on a mount without devices
+			a = append(a, "--ro-bind", "/dev/null", "/proc/"+name)
 		}
 	}
 	a = append(a,

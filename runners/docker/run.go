@@ -142,6 +142,7 @@ func (r *Runner) Lacks() map[string]string {
 	for _, what := range e.unlimited {
 		lacks[what] = "the engine cannot enforce it"
 	}
+	lacks["services"] = "an image may not list them"
 	if r.Runtime != "" {
 		lacks["oom"] = "not every runtime tells"
 	}

@@ -42,6 +42,24 @@ var interpreter = []testCase{
 	python("subprocess", "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True, text=True).stdout, end='')", "1\n"),
 	python("asyncio", "import asyncio\nasync def f():\n p = await asyncio.create_subprocess_exec('true')\n return await p.wait()\nprint(asyncio.run(f()))", "0\n"),
 	python("signals", "import signal\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, signal.set_wakeup_fd(-1), signal.pthread_sigmask(signal.SIG_BLOCK, []))", "True True -1 set()\n"),
+	python("localhost", `import asyncio, socket
+from multiprocessing.managers import BaseManager
+print(socket.gethostbyname('localhost'), socket.gethostbyname(socket.gethostname()).startswith('127.'))
+async def serve():
+    async def greet(r, w): w.write(b'hi'); w.close()
+    server = await asyncio.start_server(greet, 'localhost', 0)
+    r, w = await asyncio.open_connection('localhost', server.sockets[0].getsockname()[1])
+    print(await r.read()); w.close()
+    own = await asyncio.start_server(greet, socket.gethostname(), 0)
+asyncio.run(serve())
+if __name__ == '__main__':
+    m = BaseManager(address=('localhost', 0)); m.start(); print(m.address[0]); m.shutdown()
+`, "127.0.0.1 True\nb'hi'\n127.0.0.1\n"),
+	{
+		name: "python/services", why: "what is known by name on every system is known by name here", lack: []string{"services"},
+		source: "import socket\nprint(socket.getservbyname('http'), socket.getservbyname('domain', 'udp'), socket.getservbyport(443), socket.getprotobyname('tcp'), socket.getprotobyname('udp'), socket.getprotobyname('icmp'))",
+		check:  ok("80 53 https 6 17 1\n"),
+	},
 	python("text", "import sys\nprint('ä€😀', sys.stdout.encoding)", "ä€😀 utf-8\n"),
 	python("crlf", "print(1)\r\nprint(2)\r\n", "1\n2\n"),
 	python("bom", "\ufeffprint(1)\n", "1\n"),

@@ -107,6 +107,24 @@ for f in os.setuid, os.setgid:
 		check: func(v *verdict) { v.exits(1); v.complains("Error") },
 	},
 	{
+		name: "isolation/pip", why: "pip says that there is no network, and advises nothing that does not help", lack: []string{"isolation"},
+		source: `import subprocess, sys
+p = subprocess.run([sys.executable, '-m', 'pip', 'install', 'left-pad'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+print(p.returncode, p.stdout)
+`,
+		limits: fnloop.Limits{Time: 30 * time.Second},
+		check: func(v *verdict) {
+			if strings.Contains(v.Stdout, "No module named pip") {
+				v.Skip("pip is not in the sandbox")
+			}
+			v.exits(0)
+			says := strings.Contains(v.Stdout, "network") || strings.Contains(v.Stdout, "name resolution")
+			if !strings.HasPrefix(v.Stdout, "1 ") || !says || strings.Contains(v.Stdout, "break-system-packages") {
+				v.Errorf("pip says %s", v.Stdout)
+			}
+		},
+	},
+	{
 		name: "isolation/no-route", why: "no address outside can be reached", lack: []string{"isolation"},
 		source: attempt + "for a in ('1.1.1.1', 53), ('169.254.169.254', 80), ('172.17.0.1', 22), ('10.0.0.1', 80):\n attempt(a, socket.create_connection, a, 3)\n" +
 			"attempt('udp', socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto, b'x', ('8.8.8.8', 53))\n",

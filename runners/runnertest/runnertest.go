@@ -36,6 +36,8 @@ import (
 //   - isolation: programs cannot reach the host they run on
 //   - stdin: Program.Stdin reaches the program
 //   - live: Program.Stdout and Program.Stderr get output while a program runs
+//   - services: the names of services and protocols are known
+//   - sockets: what sockets hold is bounded with the memory
 //   - fast: a run costs well under a second
 func Run(t *testing.T, newRunner func(*testing.T) fnloop.Runner) {
 	// What is measured in the host process is measured alone.

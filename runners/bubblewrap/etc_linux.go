@@ -1,0 +1,68 @@
+package bubblewrap
+
+// etc are the files and folders of /etc without which parts of a distribution's
+// Python packages do not work. None is secret anywhere.
+var etc = []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "mime.types", "matplotlibrc"}
+
+// hostname is the sandbox's own name.
+const hostname = "sandbox"
+
+// What a sandbox has in /etc that is not the host's.
+const (
+	passwd   = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n"
+	group    = "root:x:0:\nnogroup:x:65534:\n"
+	nsswitch = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+
+	// Not every host has IPv6, and a server on localhost binds all its addresses.
+	hosts = "127.0.0.1 localhost\n127.0.1.1 " + hostname + "\n::1 ip6-localhost ip6-loopback\n"
+
+	// The host's own list may not be there. The numbers are those of IANA.
+	protocols = `ip 0 IP
+icmp 1 ICMP
+igmp 2 IGMP
+tcp 6 TCP
+udp 17 UDP
+ipv6 41 IPv6
+ipv6-icmp 58 IPv6-ICMP
+`
+	services = `echo 7/tcp
+echo 7/udp
+ftp-data 20/tcp
+ftp 21/tcp
+ssh 22/tcp
+telnet 23/tcp
+smtp 25/tcp mail
+time 37/tcp
+domain 53/tcp
+domain 53/udp
+tftp 69/udp
+http 80/tcp www
+kerberos 88/tcp
+kerberos 88/udp
+pop3 110/tcp
+ntp 123/udp
+imap2 143/tcp imap
+snmp 161/udp
+bgp 179/tcp
+ldap 389/tcp
+https 443/tcp
+https 443/udp
+submissions 465/tcp smtps
+syslog 514/udp
+submission 587/tcp
+ldaps 636/tcp
+rsync 873/tcp
+imaps 993/tcp
+pop3s 995/tcp
+mysql 3306/tcp
+postgresql 5432/tcp
+amqp 5672/tcp
+redis 6379/tcp
+http-alt 8080/tcp
+`
+
+	// pip names the index that it looks in, and prints an error of the network
+	// where it tries more than once.
+	pipConf = "[global]\nretries = 1\ntimeout = 2\nindex-url = http://this-sandbox-has-no-network.invalid\ntrusted-host = this-sandbox-has-no-network.invalid\n" +
+		"disable-pip-version-check = true\n"
+)
