@@ -8,6 +8,8 @@ import (
 
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/fnloop/fnloop/cmd/askpy/internal/recording"
 )
 
 const (
@@ -107,13 +109,13 @@ func (e environment) client(transport http.RoundTripper) *responses.ResponseServ
 }
 
 // scrubber knows the secrets of the environment.
-func (e environment) scrubber() scrubber {
+func (e environment) scrubber() recording.Scrubber {
 	secrets := []string{e.key, e.organization, e.project, e.runtimeKey}
 	if e.baseURL != nil && e.baseURL.User != nil {
 		password, _ := e.baseURL.User.Password()
 		secrets = append(secrets, password, e.baseURL.User.Username())
 	}
-	return newScrubber(secrets)
+	return recording.NewScrubber(secrets)
 }
 
 // newTransport makes the transport to the API.

@@ -12,15 +12,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/fnloop/fnloop"
-	"github.com/fnloop/fnloop/fixtures"
+	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 )
 
 // The exit statuses.
@@ -59,12 +57,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		env, err = readEnvironment(getenv)
 	}
-	q := &question{opts: opts, env: env, stdin: stdin, stderr: stderr, progress: newProgress(stdout, stderr, opts, env)}
+	q := &question{opts: opts, env: env, stdin: stdin, stderr: stderr, progress: terminal.NewProgress(stdout, stderr, terminal.Options{
+		Model: opts.model, Quiet: opts.quiet, Verbose: opts.verbose, Answer: !opts.json, Plain: env.noColor, Dumb: env.dumb,
+	})}
 	defer q.close()
 	var answer *fnloop.Answer
 	if err == nil {
 		answer, err = q.ask(ctx)
-		q.progress.idle()
+		q.progress.Idle()
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		complain(stderr, err.Error())
@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 	status, text := exitAnswered, ""
 	if err != nil {
-		status, text = exitFailed, env.scrubber().hide(explain(err))
+		status, text = exitFailed, env.scrubber().Hide(explain(err))
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -105,192 +105,13 @@ func display(stdout, stderr io.Writer, text string) int {
 	return exitAnswered
 }
 
-// A question is one invocation.
-type question struct {
-	opts     options
-	env      environment
-	stdin    io.Reader
-	progress *progress
-	stderr   io.Writer
-	approver *approver     // nil without --approve
-	session  *session      // nil without --session
-	runner   fnloop.Runner // nil until there is one
-}
-
-// close frees what the question holds. It may have to wait for sandboxes to be
-// removed, so the answer should be out by then.
-func (q *question) close() {
-	if c, ok := q.runner.(io.Closer); ok {
-		slow := time.AfterFunc(time.Second, func() { q.progress.start("removing sandboxes") })
-		defer slow.Stop()
-		if err := c.Close(); err != nil {
-			q.progress.failure(err.Error())
-		}
-	}
-	if q.session != nil {
-		q.session.close()
-	}
-	q.approver.close()
-	q.progress.stop()
-}
-
-// ask has the question answered. The Answer is nil with a usage error only.
-func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
-	none := &fnloop.Answer{Stop: fnloop.StopInvalid, Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
-	failed := func(err error) (*fnloop.Answer, error) {
-		switch {
-		case ctx.Err() != nil:
-			none.Stop = fnloop.StopCancelled
-		case errors.Is(err, errHeld):
-			none.Stop = fnloop.StopBusy
-		}
-		return none, err
-	}
-	var err error
-	if q.opts.approve {
-		if q.approver, err = openApprover(q.stdin, q.stderr); err != nil {
-			return failed(err)
-		}
-	}
-	var last *fnloop.Answer
-	if q.opts.session != "" {
-		if q.session, err = openSession(q.opts.session); err != nil {
-			return failed(err)
-		}
-		last = q.session.answer
-	}
-	prompt, err := readPrompt(ctx, q.opts, q.stdin, resumable(last))
-	if err != nil {
-		return failed(err)
-	}
-	if isBuiltin(q.opts, q.env, prompt) {
-		prompt, q.opts.model, q.progress.model = fixtures.FibPrompt, defaultModel, defaultModel
-	}
-	none.Prompt = prompt
-
-	wire, err := openWire(q.opts, q.env, prompt, q.progress)
-	if err != nil {
-		return failed(err)
-	}
-	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err != nil {
-		return failed(wire.finish(err))
-	}
-	var from *fnloop.Answer
-	if q.session != nil {
-		if from, err = q.session.begin(prompt); err != nil {
-			return failed(wire.finish(err))
-		}
-		if last != nil {
-			for _, line := range unfinished(last, prompt, q.opts.approve) {
-				q.progress.note(line)
-			}
-		}
-		prompt = "" // it is in from
-	}
-	answer, err := q.converse(ctx, q.loop(wire), from, prompt)
-	return answer, wire.finish(err)
-}
-
-// loop makes the loop.
-func (q *question) loop(w wire) fnloop.Loop {
-	python := fnloop.PythonTool(q.runner, fnloop.Limits{Time: q.opts.timeout})
-	if q.approver != nil {
-		python.NeedsApproval = fnloop.Always
-	}
-	loop := fnloop.Loop{
-		Client:       q.client(w),
-		Model:        q.opts.model,
-		Instructions: instructions,
-		Tools:        []fnloop.Tool{python},
-		MaxTurns:     q.opts.maxTurns,
-	}
-	if q.session != nil {
-		loop.Checkpoint = q.session.checkpoint
-		loop.KeepItems = true // the API keeps a conversation for a month
-	}
-	return loop
-}
-
-// converse runs the loop, and again with what was decided whenever it stops for
-// approvals.
-func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.Answer, prompt string) (*fnloop.Answer, error) {
-	var before *fnloop.Answer // of this invocation
-	for {
-		if q.approver != nil && from != nil {
-			q.progress.idle()
-			if err := q.approver.decide(ctx, from); err != nil {
-				answer := *from
-				if answer.Stop = fnloop.StopApproval; ctx.Err() != nil {
-					answer.Stop = fnloop.StopCancelled
-				}
-				return &answer, err
-			}
-		}
-		answer, err := q.read(loop.Events(ctx, from, prompt))
-		if before != nil {
-			answer = joined(before, answer)
-		}
-		if answer.Turns > q.opts.maxTurns && errors.Is(err, fnloop.ErrApproval) {
-			answer.Turns, answer.Stop = q.opts.maxTurns, fnloop.StopMaxTurns
-			err = fmt.Errorf("%w: %d calls after %d rounds were not run", fnloop.ErrMaxTurns, len(answer.Pending), answer.Turns)
-		}
-		if q.session != nil {
-			if e := q.session.save(answer); err == nil {
-				err = e
-			} else if e != nil {
-				q.progress.failure(e.Error())
-			}
-		}
-		if q.approver == nil || !errors.Is(err, fnloop.ErrApproval) {
-			return answer, err
-		}
-		// A Loop must have a round. One too many stops for approval above.
-		loop.MaxTurns = max(1, q.opts.maxTurns-answer.Turns)
-		before, from, prompt = answer, answer, ""
-	}
-}
-
-// client makes the client, which streams where the answer is shown as it comes.
-// A replay streams if what was recorded did.
-func (q *question) client(w wire) fnloop.Responder {
-	stream := q.progress.out != nil
-	if r, ok := w.(*replay); ok {
-		stream = r.streamed()
-	}
-	if stream {
-		return q.env.client(whole{w})
-	}
-	return unstreamed{q.env.client(w)}
-}
-
-// read reads the events of a run to its end.
-func (q *question) read(events iter.Seq2[fnloop.Event, error]) (answer *fnloop.Answer, err error) {
-	for event, failure := range events {
-		if done, ok := event.(fnloop.Done); ok {
-			answer, err = done.Answer, failure
-		}
-		q.progress.event(event)
-	}
-	return answer, err
-}
-
-// answer prints the answer, or all of it as JSON. It reports whether text was
-// printed before that is no answer.
-func (q *question) answer(stdout io.Writer, answer *fnloop.Answer, failure string) (stray bool, err error) {
-	if q.progress.out != nil {
-		return q.progress.answered(answer)
-	}
-	return false, writeAnswer(stdout, answer, failure, q.opts.json)
-}
-
-// instructions are those that the model gets with every request. Recordings
-// hold them, so a change calls for new ones.
-const instructions = "Answer the question. Where computing helps, run Python rather than guess. Give the result plainly and briefly."
-
 // explain makes the text of an error fit for the command line.
 func explain(err error) string {
 	text := strings.TrimPrefix(err.Error(), "fnloop: ")
+	stream, streamed := errors.AsType[*fnloop.StreamError](err)
 	switch {
+	case streamed && stream.Events == 0 && strings.HasPrefix(stream.ContentType, "text/html"):
+		text = "the server answered with a web page, and not with a response; is OPENAI_BASE_URL the address of an API, and does the network want a login?"
 	case errors.Is(err, fnloop.ErrMaxTurns):
 		text += "; --max-turns allows more"
 	}
@@ -299,5 +120,5 @@ func explain(err error) string {
 
 // complain prints an error.
 func complain(stderr io.Writer, text string) {
-	fmt.Fprintf(stderr, "askpy: %s\n", printable(strings.TrimSpace(text)))
+	fmt.Fprintf(stderr, "askpy: %s\n", terminal.Printable(strings.TrimSpace(text)))
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 	"github.com/fnloop/fnloop/runners/bubblewrap"
 	"github.com/fnloop/fnloop/runners/docker"
 	"github.com/fnloop/fnloop/runners/fake"
@@ -21,7 +22,7 @@ const auto = "auto"
 
 // runners make a runner that has run a program already, or say why there cannot
 // be one.
-var runners = map[string]func(context.Context, options, environment, *progress) (fnloop.Runner, error){
+var runners = map[string]func(context.Context, options, environment, *terminal.Progress) (fnloop.Runner, error){
 	"bubblewrap": newBubblewrap,
 	"docker":     newDocker,
 	"fake":       newFake,
@@ -43,9 +44,9 @@ func runnerNames() []string {
 }
 
 // openRunner makes the runner that the options ask for.
-func openRunner(ctx context.Context, opts options, env environment, p *progress) (fnloop.Runner, error) {
-	p.start("looking at the sandbox")
-	defer p.idle()
+func openRunner(ctx context.Context, opts options, env environment, p *terminal.Progress) (fnloop.Runner, error) {
+	p.Start("looking at the sandbox")
+	defer p.Idle()
 	if opts.runner != auto {
 		return runners[opts.runner](ctx, opts, env, p)
 	}
@@ -53,18 +54,18 @@ func openRunner(ctx context.Context, opts options, env environment, p *progress)
 	for i, name := range candidates {
 		r, err := runners[name](ctx, opts, env, p)
 		if err == nil {
-			p.detail("auto: took " + name + ": a first program ran there")
+			p.Detail("auto: took " + name + ": a first program ran there")
 			for _, other := range candidates[i+1:] {
-				p.detail(fmt.Sprintf("auto: did not try %s: %s comes before it", other, name))
+				p.Detail(fmt.Sprintf("auto: did not try %s: %s comes before it", other, name))
 			}
 			return r, nil
 		}
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		told := p.detail
+		told := p.Detail
 		if name == "runtime" && env.runtimeKey != "" { // somebody counts on it
-			told = p.note
+			told = p.Note
 		}
 		told(fmt.Sprintf("auto: did not take %s: %v", name, err))
 		reasons = append(reasons, err.Error())
@@ -72,28 +73,28 @@ func openRunner(ctx context.Context, opts options, env environment, p *progress)
 	return nil, errors.New("nothing here can isolate programs: " + strings.Join(reasons, "; "))
 }
 
-func newBubblewrap(ctx context.Context, _ options, _ environment, p *progress) (fnloop.Runner, error) {
+func newBubblewrap(ctx context.Context, _ options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
 	r := new(bubblewrap.Runner)
 	protection, err := r.Protection(ctx)
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	p.detail(fmt.Sprintf("bubblewrap %s with Python %s (%s)", protection.Version, protection.PythonVersion, protection.Python))
+	p.Detail(fmt.Sprintf("bubblewrap %s with Python %s (%s)", protection.Version, protection.PythonVersion, protection.Python))
 	for _, s := range protection.Missing {
-		p.detail("bubblewrap: " + s)
+		p.Detail("bubblewrap: " + s)
 	}
 	return r, nil
 }
 
 // newDocker pulls the image only for one who asked for Docker: a download may
 // take minutes.
-func newDocker(ctx context.Context, opts options, _ environment, p *progress) (fnloop.Runner, error) {
+func newDocker(ctx context.Context, opts options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
 	var once sync.Once
 	r := &docker.Runner{Image: opts.image, Progress: func(pull docker.Progress) {
 		once.Do(func() {
-			p.note("docker: pulling the image " + pull.Image)
-			p.start("pulling " + pull.Image)
+			p.Note("docker: pulling the image " + pull.Image)
+			p.Start("pulling " + pull.Image)
 		})
 	}}
 	ready := r.Probe
@@ -107,13 +108,13 @@ func newDocker(ctx context.Context, opts options, _ environment, p *progress) (f
 	return r, nil
 }
 
-func newRuntime(ctx context.Context, opts options, env environment, p *progress) (fnloop.Runner, error) {
+func newRuntime(ctx context.Context, opts options, env environment, p *terminal.Progress) (fnloop.Runner, error) {
 	if env.runtimeKey == "" {
 		return nil, usagef("RUNTIME_API_KEY is not set; set it to your key of Runtime Cloud for --runner runtime")
 	}
 	r := &runtimecloud.Runner{Key: runtimecloud.Secret(env.runtimeKey), URL: env.runtimeURL}
-	if p.verbose {
-		r.Charged = func(_ context.Context, c runtimecloud.Charge) { p.detail(charge(c)) }
+	if opts.verbose {
+		r.Charged = func(_ context.Context, c runtimecloud.Charge) { p.Detail(charge(c)) }
 	}
 	// A limit that is too long for a sandbox shows here, and not at the model's
 	// first program.
@@ -144,8 +145,8 @@ func charge(c runtimecloud.Charge) string {
 	return fmt.Sprintf("runtime: sandbox %s cost %s$%.6f", c.Sandbox, about, float64(c.Micros)/1e6)
 }
 
-func newFake(_ context.Context, _ options, _ environment, p *progress) (fnloop.Runner, error) {
-	p.note("runner fake: programs are not run")
+func newFake(_ context.Context, _ options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
+	p.Note("runner fake: programs are not run")
 	res := fake.Exit(0, "")
 	res.Stderr = "this program was not run: the runner is a fake\n"
 	return &fake.Runner{Results: []fnloop.Result{res}}, nil

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
 
+	"github.com/fnloop/fnloop/cmd/askpy/internal/recording"
+	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 	"github.com/fnloop/fnloop/fixtures"
 )
 
@@ -22,20 +27,72 @@ func isBuiltin(opts options, env environment, prompt string) bool {
 
 // openWire chooses the wire. Whatever is wrong with its file shows here, before
 // anything is sent.
-func openWire(opts options, env environment, prompt string, p *progress) (wire, error) {
+func openWire(opts options, env environment, prompt string, p *terminal.Progress) (wire, error) {
 	live := http.RoundTripper(watched{newTransport(), p})
 	switch {
 	case opts.replay != "":
-		return openReplay(opts.replay, env.scrubber(), p)
+		player, err := recording.Open(opts.replay, env.scrubber())
+		if _, unread := errors.AsType[*fs.PathError](err); unread {
+			return nil, usagef("--replay %s: the file cannot be read: %v", opts.replay, cause(err))
+		}
+		if err != nil {
+			return nil, usagef("--replay %s: %v", opts.replay, err)
+		}
+		p.Note("replaying " + opts.replay + ": no request is sent")
+		return replayed{player, opts.replay, p}, nil
 	case isBuiltin(opts, env, prompt):
-		p.note("OPENAI_API_KEY is not set: replaying the built-in conversation with " + defaultModel + ", with its program run anew")
-		return newReplay("the built-in conversation", fixtures.Fib, env.scrubber(), p)
+		const name = "the built-in conversation"
+		p.Note("OPENAI_API_KEY is not set: replaying " + name + " with " + defaultModel + ", with its program run anew")
+		player, err := recording.Parse(name, fixtures.Fib, env.scrubber())
+		return replayed{player, name, p}, err
 	case env.key == "":
 		return nil, usagef("OPENAI_API_KEY is not set; set it to your key of the API (anything will do for a server that takes none), or replay a recording with --replay FILE")
 	case opts.record != "":
-		return newRecording(opts.record, live, env.scrubber(), p)
+		recorder, err := recording.Create(opts.record, live, env.scrubber())
+		switch {
+		case errors.Is(err, fs.ErrExist):
+			return nil, usagef("--record %s: the file exists already; remove it or name another", opts.record)
+		case err != nil:
+			return nil, usagef("--record %s: the file cannot be written: %v", opts.record, cause(err))
+		}
+		return recorded{recorder, opts.record, p}, nil
 	}
 	return direct{live}, nil
+}
+
+// replayed is a wire that answers from a recording.
+type replayed struct {
+	*recording.Player
+	name     string
+	progress *terminal.Progress
+}
+
+func (r replayed) finish(err error) error {
+	if unknown := r.Err(); unknown != nil {
+		return unknown
+	}
+	if left, all := r.Left(); 0 < left && left < all {
+		r.progress.Note(fmt.Sprintf("%d of the %d requests in %s were not made", left, all, r.name))
+	}
+	return err
+}
+
+// recorded is a wire that writes a recording.
+type recorded struct {
+	*recording.Recorder
+	name     string
+	progress *terminal.Progress
+}
+
+func (r recorded) finish(err error) error {
+	requests, saved := r.Close()
+	switch {
+	case saved != nil:
+		return errors.Join(err, fmt.Errorf("the recording %s could not be written: %w", r.name, cause(saved)))
+	case requests > 0:
+		r.progress.Note(fmt.Sprintf("recorded in %s, requests: %d", r.name, requests))
+	}
+	return err
 }
 
 // direct is a wire that neither records nor replays.
@@ -47,7 +104,7 @@ func (direct) finish(err error) error { return err }
 // a while.
 type watched struct {
 	http.RoundTripper
-	progress *progress
+	progress *terminal.Progress
 }
 
 func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -57,7 +114,7 @@ func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 		if res.StatusCode == http.StatusNotFound && req.URL.Path == "/responses" {
 			hint = "; should OPENAI_BASE_URL end in /v1?"
 		}
-		w.progress.note("the API answered " + res.Status + hint)
+		w.progress.Note("the API answered " + res.Status + hint)
 	}
 	return res, err
 }

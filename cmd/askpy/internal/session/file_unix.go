@@ -1,6 +1,6 @@
 //go:build unix && !aix && !solaris
 
-package main
+package session
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// hold locks f for this process; the lock ends with it. Its error is errHeld
+// hold locks f for this process; the lock ends with it. Its error is ErrHeld
 // where another process has it.
 func hold(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return errHeld
+		return ErrHeld
 	}
 	return os.NewSyscallError("flock", err)
 }

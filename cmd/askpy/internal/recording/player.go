@@ -1,8 +1,7 @@
-package main
+package recording
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,37 +16,33 @@ import (
 	"gopkg.in/dnaeon/go-vcr.v4/pkg/cassette"
 )
 
-// A replay is a wire that answers from a recording.
+// A Player answers requests from a recording.
 //
 // A request is known when an exchange that was not yet played has the same
 // method, the same last element of the path and a body that means the same as
-// JSON. Two things are not compared: the headers, and the descriptions of
-// tools, which tell the version of Python and the limits of whatever runner is
-// at hand.
-type replay struct {
-	name     string // for messages
-	scrub    scrubber
-	progress *progress
+// JSON. Three things are not compared: the headers, the descriptions of tools,
+// which tell the version of Python and the limits of whatever runner is at hand,
+// and whether a stream is asked for: the answer is read in either form.
+type Player struct {
+	name  string // for messages
+	scrub Scrubber
 
 	mu       sync.Mutex
 	cassette *cassette.Cassette
 	unknown  error // the first request that was not known
 }
 
-func openReplay(name string, scrub scrubber, p *progress) (*replay, error) {
+// Open makes a Player of a file.
+func Open(name string, scrub Scrubber) (*Player, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return nil, usagef("--replay %s: the file cannot be read: %v", name, cause(err))
+		return nil, err
 	}
-	r, err := newReplay(name, string(data), scrub, p)
-	if err != nil {
-		return nil, usagef("--replay %s: %v", name, err)
-	}
-	p.note("replaying " + name + ": no request is sent")
-	return r, nil
+	return Parse(name, string(data), scrub)
 }
 
-func newReplay(name, data string, scrub scrubber, p *progress) (*replay, error) {
+// Parse makes a Player of what a file has in it. The name is for messages.
+func Parse(name, data string, scrub Scrubber) (*Player, error) {
 	c, err := cassette.LoadWithFS(name, inMemory(data))
 	switch {
 	case strings.TrimSpace(data) == "":
@@ -57,7 +52,7 @@ func newReplay(name, data string, scrub scrubber, p *progress) (*replay, error) 
 	case len(c.Interactions) == 0 || slices.Contains(c.Interactions, nil):
 		return nil, errors.New("the file is not a recording of askpy --record: it has no requests")
 	}
-	return &replay{name: name, scrub: scrub, progress: p, cassette: c}, nil
+	return &Player{name: name, scrub: scrub, cassette: c}, nil
 }
 
 // inMemory makes go-vcr read from memory.
@@ -67,7 +62,8 @@ func (m inMemory) ReadFile(string) ([]byte, error) { return []byte(m), nil }
 func (m inMemory) WriteFile(string, []byte) error  { return errors.ErrUnsupported }
 func (m inMemory) IsFileExists(string) bool        { return true }
 
-func (r *replay) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip answers a request that the recording has, and refuses any other.
+func (r *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
@@ -108,12 +104,6 @@ func (r *replay) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// streamed reports whether the requests of the recording ask for streams.
-func (r *replay) streamed() bool {
-	var request struct{ Stream bool }
-	return json.Unmarshal([]byte(r.cassette.Interactions[0].Request.Body), &request) == nil && request.Stream
-}
-
 // refusal answers a request that is not known. An error of the wire would not
 // do: the loop would take it for one of the network and try again.
 func refusal(req *http.Request) *http.Response {
@@ -132,7 +122,7 @@ func recordedRequest(r cassette.Request) exchange {
 
 // describe says how a request differs from the recorded one that is closest to
 // it, of those that are left.
-func (r *replay) describe(made exchange) error {
+func (r *Player) describe(made exchange) error {
 	var closest []difference
 	number := 0
 	for i, recorded := range r.cassette.Interactions {
@@ -160,20 +150,23 @@ func (r *replay) describe(made exchange) error {
 	return errors.New(b.String())
 }
 
-func (r *replay) finish(err error) error {
+// Err is what is wrong with the first request that the recording does not have,
+// or nil.
+func (r *Player) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unknown != nil {
-		return r.unknown
-	}
-	left := 0
+	return r.unknown
+}
+
+// Left says how many requests of the recording were not made, and how many it
+// has in all.
+func (r *Player) Left() (left, all int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, i := range r.cassette.Interactions {
 		if !i.WasReplayed() {
 			left++
 		}
 	}
-	if 0 < left && left < len(r.cassette.Interactions) {
-		r.progress.note(fmt.Sprintf("%d of the %d requests in %s were not made", left, len(r.cassette.Interactions), r.name))
-	}
-	return err
+	return left, len(r.cassette.Interactions)
 }

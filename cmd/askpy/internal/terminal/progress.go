@@ -1,4 +1,6 @@
-package main
+// Package terminal shows a run to a person: what goes on, the answer as it comes,
+// and the programs that ask for approval.
+package terminal
 
 import (
 	"encoding/json"
@@ -16,10 +18,10 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-// A progress tells what is going on: on a terminal in one line that is written
+// A Progress tells what is going on: on a terminal in one line that is written
 // again and again, elsewhere in a line for each step. It also writes the answer
 // as it comes, where that is wanted, since both may share a terminal.
-type progress struct {
+type Progress struct {
 	w       io.Writer
 	model   string
 	quiet   bool
@@ -45,17 +47,28 @@ type progress struct {
 	ticking sync.WaitGroup
 }
 
-func newProgress(stdout, stderr io.Writer, opts options, env environment) *progress {
-	p := &progress{
-		w: stderr, model: opts.model, quiet: opts.quiet, verbose: opts.verbose, outputs: opts.verbose,
+// Options say what is shown.
+type Options struct {
+	Model   string
+	Quiet   bool // errors only
+	Verbose bool // programs, their output and details too
+	Answer  bool // the answer as it comes, where it goes to a terminal
+	Plain   bool // no colours
+	Dumb    bool // the terminal cannot write a line again
+}
+
+// NewProgress makes a Progress, which Stop ends.
+func NewProgress(stdout, stderr io.Writer, o Options) *Progress {
+	p := &Progress{
+		w: stderr, model: o.Model, quiet: o.Quiet, verbose: o.Verbose, outputs: o.Verbose,
 		running: map[string]*runningCall{}, quit: make(chan struct{}),
 	}
-	if isTerminal(stdout) && !opts.json && !opts.quiet {
+	if o.Answer && !o.Quiet && Is(stdout) {
 		p.out = stdout
-		p.shared = isTerminal(stderr)
+		p.shared = Is(stderr)
 	}
-	if isTerminal(stderr) && !env.dumb && !p.quiet {
-		p.live, p.dim = true, !env.noColor
+	if Is(stderr) && !o.Dumb && !p.quiet {
+		p.live, p.dim = true, !o.Plain
 		p.outputs = p.outputs || p.out != nil
 		fd := int(stderr.(*os.File).Fd())
 		p.width = func() int {
@@ -70,7 +83,7 @@ func newProgress(stdout, stderr io.Writer, opts options, env environment) *progr
 	return p
 }
 
-func (p *progress) tick() {
+func (p *Progress) tick() {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -85,9 +98,9 @@ func (p *progress) tick() {
 	}
 }
 
-// stop ends all output; calls that are still running are not told of.
-func (p *progress) stop() {
-	p.idle()
+// Stop ends all output; calls that are still running are not told of.
+func (p *Progress) Stop() {
+	p.Idle()
 	p.mu.Lock()
 	select {
 	case <-p.quit:
@@ -98,7 +111,17 @@ func (p *progress) stop() {
 	p.ticking.Wait()
 }
 
-func (p *progress) stopped() bool {
+// Streams reports whether the answer is shown as it comes.
+func (p *Progress) Streams() bool { return p.out != nil }
+
+// SetModel says that another model is asked.
+func (p *Progress) SetModel(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.model = name
+}
+
+func (p *Progress) stopped() bool {
 	select {
 	case <-p.quit:
 		return true
@@ -107,28 +130,28 @@ func (p *progress) stopped() bool {
 	}
 }
 
-// idle says that nothing runs any more.
-func (p *progress) idle() {
+// Idle says that nothing runs any more.
+func (p *Progress) Idle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.running)
 	p.do("")
 }
 
-// start says what goes on from now on.
-func (p *progress) start(doing string) {
+// Start says what goes on from now on.
+func (p *Progress) Start(doing string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.do(doing)
 }
 
-func (p *progress) do(doing string) {
+func (p *Progress) do(doing string) {
 	p.doing, p.since = doing, time.Now()
 	p.draw()
 }
 
-// event tells of an event of the run.
-func (p *progress) event(e fnloop.Event) {
+// Event tells of an event of the run.
+func (p *Progress) Event(e fnloop.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d, ok := e.(fnloop.TextDelta); !ok || d.Phase != commentary {
@@ -165,7 +188,7 @@ func (p *progress) event(e fnloop.Event) {
 const commentary = "commentary"
 
 // remark shows the model's commentary, line by line.
-func (p *progress) remark(text string) {
+func (p *Progress) remark(text string) {
 	p.comment += text
 	if i := strings.LastIndexByte(p.comment, '\n'); i >= 0 {
 		whole := p.comment[:i+1]
@@ -176,14 +199,14 @@ func (p *progress) remark(text string) {
 	}
 }
 
-func (p *progress) endComment() {
+func (p *Progress) endComment() {
 	if p.comment != "" {
 		p.remark("\n")
 	}
 }
 
 // say writes a piece of the answer.
-func (p *progress) say(text string) {
+func (p *Progress) say(text string) {
 	if p.out == nil || text == "" {
 		return
 	}
@@ -192,27 +215,27 @@ func (p *progress) say(text string) {
 	p.put(text)
 }
 
-func (p *progress) put(text string) {
+func (p *Progress) put(text string) {
 	if text == "" {
 		return
 	}
-	if _, err := io.WriteString(p.out, printable(text)); err != nil && p.outErr == nil {
+	if _, err := io.WriteString(p.out, Printable(text)); err != nil && p.outErr == nil {
 		p.outErr = err
 	}
 	p.midLine = !strings.HasSuffix(text, "\n")
 }
 
 // endLine ends a line of the answer that is not at its end.
-func (p *progress) endLine() {
+func (p *Progress) endLine() {
 	if p.midLine {
 		p.put("\n")
 	}
 }
 
-// answered writes what of the answer has not come as events, which is nothing
+// Answered writes what of the answer has not come as events, which is nothing
 // unless the server is an odd one. It reports whether any text was written for
 // a run that has no answer.
-func (p *progress) answered(answer *fnloop.Answer) (stray bool, err error) {
+func (p *Progress) Answered(answer *fnloop.Answer) (stray bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	said := p.said.String()
@@ -248,7 +271,7 @@ type printout struct {
 // maxPrintout bounds what is shown of a stream while its program runs, in bytes.
 const maxPrintout = 64 << 10
 
-func (p *progress) started(call fnloop.Call) {
+func (p *Progress) started(call fnloop.Call) {
 	p.endLine()
 	p.calls++
 	p.running[call.ID] = &runningCall{p.calls, time.Now(), map[string]*printout{"stdout": {}, "stderr": {}}}
@@ -260,7 +283,7 @@ func (p *progress) started(call fnloop.Call) {
 }
 
 // printed shows the lines that are whole.
-func (p *progress) printed(e fnloop.CallOutput) {
+func (p *Progress) printed(e fnloop.CallOutput) {
 	c := p.running[e.ID]
 	if c == nil || c.prints[e.Stream] == nil || !p.outputs {
 		return
@@ -282,14 +305,14 @@ func (p *progress) printed(e fnloop.CallOutput) {
 }
 
 // label names a stream, and its call where others run beside it.
-func (p *progress) label(c *runningCall, stream string) string {
+func (p *Progress) label(c *runningCall, stream string) string {
 	if len(p.running) > 1 {
 		return fmt.Sprintf("#%d %s", c.number, stream)
 	}
 	return stream
 }
 
-func (p *progress) finished(res fnloop.CallResult) {
+func (p *Progress) finished(res fnloop.CallResult) {
 	c := p.running[res.ID]
 	if c == nil {
 		return
@@ -368,8 +391,8 @@ func block(name, text string) string {
 	return b.String()
 }
 
-// note tells what matters in any mode but a quiet one.
-func (p *progress) note(text string) {
+// Note tells what matters in any mode but a quiet one.
+func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.quiet {
@@ -377,23 +400,23 @@ func (p *progress) note(text string) {
 	}
 }
 
-// failure tells of an error that does not end the run.
-func (p *progress) failure(text string) {
+// Failure tells of an error that does not end the run.
+func (p *Progress) Failure(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.write("askpy: " + text + "\n")
 }
 
-// detail tells what matters to the curious.
-func (p *progress) detail(text string) {
+// Detail tells what matters to the curious.
+func (p *Progress) Detail(text string) {
 	if p.verbose {
-		p.note(text)
+		p.Note(text)
 	}
 }
 
 // step tells that something began or ended: a terminal's live line shows that
 // anyway.
-func (p *progress) step(head, more string) {
+func (p *Progress) step(head, more string) {
 	if !p.quiet && (p.verbose || !p.live) {
 		p.write(head + "\n")
 	}
@@ -402,12 +425,12 @@ func (p *progress) step(head, more string) {
 }
 
 // aside shows what is of a program, dimmed on a terminal.
-func (p *progress) aside(text string) {
+func (p *Progress) aside(text string) {
 	if text == "" || p.quiet {
 		return
 	}
 	if p.dim {
-		p.lines(dimmed(strings.TrimSuffix(printable(text), "\n")) + "\n")
+		p.lines(dimmed(strings.TrimSuffix(Printable(text), "\n")) + "\n")
 		return
 	}
 	p.write(text)
@@ -416,9 +439,9 @@ func (p *progress) aside(text string) {
 func dimmed(s string) string { return "\x1b[2m" + s + "\x1b[0m" }
 
 // write prints lines above the live one.
-func (p *progress) write(text string) { p.lines(printable(text)) }
+func (p *Progress) write(text string) { p.lines(Printable(text)) }
 
-func (p *progress) lines(text string) {
+func (p *Progress) lines(text string) {
 	if p.stopped() {
 		return
 	}
@@ -430,7 +453,7 @@ func (p *progress) lines(text string) {
 	p.draw()
 }
 
-func (p *progress) erase() {
+func (p *Progress) erase() {
 	if p.line != "" {
 		io.WriteString(p.w, "\r\x1b[K")
 		p.line = ""
@@ -438,7 +461,7 @@ func (p *progress) erase() {
 }
 
 // draw brings the live line up to date.
-func (p *progress) draw() {
+func (p *Progress) draw() {
 	if !p.live || p.stopped() {
 		return
 	}
@@ -457,7 +480,7 @@ func (p *progress) draw() {
 }
 
 // status is what goes on, with the seconds that it has taken.
-func (p *progress) status() string {
+func (p *Progress) status() string {
 	what, since := p.doing, p.since
 	first := 0
 	for _, c := range p.running {
@@ -473,7 +496,7 @@ func (p *progress) status() string {
 	case what == "":
 		return ""
 	}
-	line := printable(fmt.Sprintf("%s, %.0fs", what, time.Since(since).Truncate(time.Second).Seconds()))
+	line := Printable(fmt.Sprintf("%s, %.0fs", what, time.Since(since).Truncate(time.Second).Seconds()))
 	if most := p.width() - 1; utf8.RuneCountInString(line) > most {
 		line = string([]rune(line)[:max(most, 0)])
 	}

@@ -1,4 +1,4 @@
-package main
+package recording
 
 import (
 	"encoding/json"
@@ -32,7 +32,7 @@ func streamEnded(stream []byte) bool {
 // cleanStream is clean for a stream. A secret can come in pieces, one in each
 // of several deltas: then the first of them gets the whole text, cleaned, and
 // the others none.
-func (s scrubber) cleanStream(stream string) string {
+func (s Scrubber) cleanStream(stream string) string {
 	lines := strings.SplitAfter(stream, "\n")
 	texts := map[string][]int{} // the lines with the deltas of each text
 	for i, line := range lines {

@@ -1,4 +1,4 @@
-package main
+package recording
 
 import (
 	"bytes"
@@ -41,8 +41,8 @@ func differences(recorded, made exchange) []difference {
 		}
 		return d
 	}
-	dropDescriptions(a)
-	dropDescriptions(b)
+	dropIncidental(a)
+	dropIncidental(b)
 	return compare(d, "", a, b)
 }
 
@@ -57,9 +57,10 @@ func decode(s string) (v any, ok bool) {
 	return v, err == io.EOF
 }
 
-// dropDescriptions takes the descriptions of the tools out of a request.
-func dropDescriptions(request any) {
+// dropIncidental takes out of a request what is not compared.
+func dropIncidental(request any) {
 	object, _ := request.(map[string]any)
+	delete(object, "stream")
 	tools, _ := object["tools"].([]any)
 	for _, t := range tools {
 		if tool, ok := t.(map[string]any); ok {

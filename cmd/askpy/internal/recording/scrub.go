@@ -1,4 +1,4 @@
-package main
+package recording
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 
 const scrubbed = "SCRUBBED"
 
-// A scrubber takes secrets out of texts.
-type scrubber struct{ known *strings.Replacer }
+// A Scrubber takes secrets out of texts. The zero value knows none.
+type Scrubber struct{ known *strings.Replacer }
 
-// newScrubber makes a scrubber of the secrets that are known, in every spelling
+// NewScrubber makes a Scrubber of the secrets that are known, in every spelling
 // that a body or an error may have them in.
-func newScrubber(secrets []string) scrubber {
+func NewScrubber(secrets []string) Scrubber {
 	var spellings []string
 	for _, s := range secrets {
 		if isWordlike(s) {
@@ -32,7 +32,7 @@ func newScrubber(secrets []string) scrubber {
 	for _, s := range slices.Compact(spellings) {
 		pairs = append(pairs, s, scrubbed)
 	}
-	return scrubber{strings.NewReplacer(pairs...)}
+	return Scrubber{strings.NewReplacer(pairs...)}
 }
 
 // inJSON gives what becomes of s within a JSON string, and within the string of
@@ -64,13 +64,16 @@ func isWordlike(s string) bool {
 // like; an error of the API may name one that is not in the environment.
 var idPatterns = regexp.MustCompile(`\b(?:sk-[A-Za-z0-9_*-]{16,}|org-[A-Za-z0-9]{16,}|proj_[A-Za-z0-9]{16,}|req_[0-9a-f]{16,})`)
 
-// hide gives text without the secrets that are known.
-func (s scrubber) hide(text string) string {
+// Hide gives text without the secrets that are known.
+func (s Scrubber) Hide(text string) string {
+	if s.known == nil {
+		return text
+	}
 	return s.known.Replace(text)
 }
 
 // clean gives text without them and without what looks like one, for a file
 // that others may read.
-func (s scrubber) clean(text string) string {
-	return idPatterns.ReplaceAllString(s.hide(text), scrubbed)
+func (s Scrubber) clean(text string) string {
+	return idPatterns.ReplaceAllString(s.Hide(text), scrubbed)
 }

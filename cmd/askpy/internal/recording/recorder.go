@@ -1,12 +1,12 @@
-package main
+// Package recording keeps conversations with the Responses API in files, without
+// their secrets, and answers from such files.
+package recording
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path"
@@ -16,47 +16,37 @@ import (
 	"gopkg.in/dnaeon/go-vcr.v4/pkg/cassette"
 )
 
-// recordingHeader stands at the top of each recording.
-const recordingHeader = `# A conversation with the Responses API, recorded by askpy --record. Headers are
+// header stands at the top of each recording.
+const header = `# A conversation with the Responses API, recorded by askpy --record. Headers are
 # left out but for the few that matter, addresses are relative to the API's, and
 # keys, organisations, projects and request ids read ` + scrubbed + `. JSON is indented.
 `
 
-// A recording is a wire that writes the conversation to a file when it is over.
-type recording struct {
-	next     http.RoundTripper
-	scrub    scrubber
-	progress *progress
-	file     *os.File // made at once, so that nothing is sent in vain
+// A Recorder sends requests on and writes the conversation to a file when it is
+// over.
+type Recorder struct {
+	next  http.RoundTripper
+	scrub Scrubber
+	file  *os.File // made at once, so that nothing is sent in vain
 
 	mu       sync.Mutex
 	cassette *cassette.Cassette
 }
 
-func newRecording(name string, next http.RoundTripper, scrub scrubber, p *progress) (*recording, error) {
+// Create makes the file, which must not be there, and a Recorder for it.
+func Create(name string, next http.RoundTripper, scrub Scrubber) (*Recorder, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, usagef("--record %s: the file exists already; remove it or name another", name)
-	}
 	if err != nil {
-		return nil, usagef("--record %s: the file cannot be written: %v", name, cause(err))
+		return nil, err
 	}
 	c := cassette.New(name)
 	c.MarshalFunc = yaml.Marshal
-	return &recording{next: next, scrub: scrub, progress: p, file: f, cassette: c}, nil
-}
-
-// cause is err without the operation and the path.
-func cause(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
+	return &Recorder{next: next, scrub: scrub, file: f, cassette: c}, nil
 }
 
 // RoundTrip sends the request. What comes back is recorded once it was read to
 // its end.
-func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	var sent bytes.Buffer
 	if req.Body != nil {
 		_, err := sent.ReadFrom(req.Body)
@@ -76,7 +66,7 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // add keeps an exchange, without its secrets.
-func (r *recording) add(req *http.Request, sent []byte, res *http.Response, got []byte) {
+func (r *Recorder) add(req *http.Request, sent []byte, res *http.Response, got []byte) {
 	request := r.body(sent)
 	response := r.body(got)
 	if isStream(res.Header) {
@@ -105,7 +95,7 @@ func (r *recording) add(req *http.Request, sent []byte, res *http.Response, got 
 }
 
 // body is a body as it is recorded.
-func (r *recording) body(b []byte) string {
+func (r *Recorder) body(b []byte) string {
 	var indented bytes.Buffer
 	if json.Indent(&indented, b, "", "  ") == nil {
 		b = indented.Bytes()
@@ -125,23 +115,21 @@ func pick(h http.Header, names ...string) http.Header {
 	return picked
 }
 
-func (r *recording) finish(err error) error {
+// Close writes the file, and returns how many requests are in it. Without any it
+// removes the file, as it does when it cannot be written.
+func (r *Recorder) Close() (requests int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name, n := r.file.Name(), len(r.cassette.Interactions)
-	if n == 0 {
-		r.file.Close()
-		return errors.Join(err, os.Remove(name))
+	if requests = len(r.cassette.Interactions); requests > 0 {
+		err = r.cassette.SaveWithFS(oneFile{r.file})
 	}
-	saved := r.cassette.SaveWithFS(oneFile{r.file})
-	if e := r.file.Close(); saved == nil {
-		saved = e
+	if e := r.file.Close(); err == nil {
+		err = e
 	}
-	if saved != nil {
-		return errors.Join(err, fmt.Errorf("the recording %s could not be written: %w", name, cause(saved)), os.Remove(name))
+	if err != nil || requests == 0 {
+		err = errors.Join(err, os.Remove(r.file.Name()))
 	}
-	r.progress.note(fmt.Sprintf("recorded in %s, requests: %d", name, n))
-	return err
+	return requests, err
 }
 
 // oneFile makes go-vcr write to a file that is open.
@@ -151,7 +139,7 @@ func (oneFile) ReadFile(string) ([]byte, error) { return nil, errors.ErrUnsuppor
 func (oneFile) IsFileExists(string) bool        { return false }
 
 func (f oneFile) WriteFile(_ string, data []byte) error {
-	_, err := f.Write(append([]byte(recordingHeader), data...))
+	_, err := f.Write(append([]byte(header), data...))
 	return err
 }
 

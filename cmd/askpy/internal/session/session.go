@@ -1,8 +1,8 @@
-package main
+// Package session keeps a conversation in a file, from one invocation to the next.
+package session
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,46 +13,44 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-// errHeld means that another process holds a file.
-var errHeld = errors.New("another askpy is using it; wait until it has ended, or name another file")
+// ErrHeld means that another process holds the file.
+var ErrHeld = errors.New("another askpy is using it; wait until it has ended, or name another file")
 
-// A session is a conversation that a file keeps from one invocation to the
-// next: where it got to, as JSON. The file is held while the session is open.
+// A Session is a conversation that a file keeps: where it got to, as JSON. The
+// file is held while the session is open.
 //
 // It is replaced rather than written over, so that it is whole at any moment. A
 // lock on it goes with the old file then, so the new one is held before it
 // takes the name.
-type session struct {
-	name   string // for messages
-	path   string // of the file itself, where name is a link
-	held   *os.File
-	fresh  bool           // the file was made here and has nothing in it yet
-	answer *fnloop.Answer // nil in a session that is new
+type Session struct {
+	// Answer is where the conversation got to before. It is nil in a new one.
+	Answer *fnloop.Answer
+
+	path  string // of the file itself, where the name is a link's
+	held  *os.File
+	fresh bool // the file was made here and has nothing in it yet
 }
 
-// openSession opens the session of a file, which need not exist. The error is a
-// *usageError where the file is none that a session can be kept in.
-func openSession(name string) (*session, error) {
+// Open opens the session of a file, which need not exist. The error is ErrHeld
+// where another process has it.
+func Open(name string) (*Session, error) {
 	path, err := followed(name)
 	if err != nil {
-		return nil, usagef("--session %s: %v", name, err)
+		return nil, err
 	}
-	s := &session{name: name, path: path}
+	s := &Session{path: path}
 	for s.held == nil {
 		if err := s.open(); err != nil {
-			if errors.Is(err, errHeld) {
-				return nil, fmt.Errorf("--session %s: %w", name, err)
-			}
-			return nil, usagef("--session %s: %v", name, cause(err))
+			return nil, err
 		}
 	}
 	data, err := os.ReadFile(s.path)
 	if err == nil && len(bytes.TrimSpace(data)) > 0 {
-		s.answer, err = readSession(data)
+		s.Answer, err = read(data)
 	}
 	if err != nil {
-		s.close()
-		return nil, usagef("--session %s: %v", name, cause(err))
+		s.Close()
+		return nil, err
 	}
 	return s, nil
 }
@@ -79,7 +77,7 @@ func followed(name string) (string, error) {
 
 // open tries to hold the file. It leaves s.held nil where the file was replaced
 // meanwhile.
-func (s *session) open() error {
+func (s *Session) open() error {
 	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait
 		return errors.New("this is no regular file")
 	}
@@ -113,8 +111,8 @@ func (s *session) open() error {
 	return nil
 }
 
-// readSession reads what save wrote.
-func readSession(data []byte) (*fnloop.Answer, error) {
+// read reads what Save wrote.
+func read(data []byte) (*fnloop.Answer, error) {
 	const foreign = "the file is not a session of askpy"
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
@@ -136,34 +134,22 @@ func readSession(data []byte) (*fnloop.Answer, error) {
 	return answer, nil
 }
 
-// begin gives the answer to go on from, with the prompt in it if there is one,
+// Begin gives the answer to go on from, with the prompt in it if there is one,
 // once it is stored: until a response has taken the prompt in, only the file has
 // it. The prompt that is there already asks for another attempt.
-func (s *session) begin(prompt string) (*fnloop.Answer, error) {
+func (s *Session) Begin(prompt string) (*fnloop.Answer, error) {
 	from := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
-	if s.answer != nil {
-		from = *s.answer
+	if s.Answer != nil {
+		from = *s.Answer
 	}
 	if prompt != from.Prompt {
 		from.AddPrompt(prompt)
 	}
-	return &from, s.save(&from)
+	return &from, s.Save(&from)
 }
 
-// checkpoint is the hook of the loop.
-func (s *session) checkpoint(_ context.Context, answer *fnloop.Answer) error {
-	return s.save(answer)
-}
-
-// save puts answer into the file.
-func (s *session) save(answer *fnloop.Answer) error {
-	if err := s.replace(answer); err != nil {
-		return fmt.Errorf("--session %s: the file could not be written: %w", s.name, cause(err))
-	}
-	return nil
-}
-
-func (s *session) replace(answer *fnloop.Answer) error {
+// Save puts an answer into the file.
+func (s *Session) Save(answer *fnloop.Answer) error {
 	data, err := json.Marshal(answer)
 	if err != nil {
 		return err
@@ -192,17 +178,17 @@ func (s *session) replace(answer *fnloop.Answer) error {
 	return nil
 }
 
-// close lets the file go. One that has nothing in it is removed.
-func (s *session) close() {
+// Close lets the file go. One that has nothing in it is removed.
+func (s *Session) Close() {
 	if s.fresh {
 		os.Remove(s.path)
 	}
 	s.held.Close()
 }
 
-// unfinished says what the run before left, for a person who is now asked for
+// Unfinished says what the run before left, for a person who is now asked for
 // approval or not.
-func unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
+func Unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 	var lines []string
 	for _, c := range a.Pending {
 		what := "was not run"
@@ -225,7 +211,7 @@ func unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 	return lines
 }
 
-// resumable reports whether there is something to send without a prompt.
-func resumable(a *fnloop.Answer) bool {
+// Resumable reports whether there is something to send without a prompt.
+func Resumable(a *fnloop.Answer) bool {
 	return a != nil && (a.Paused || a.Prompt != "" || len(a.Parts) > 0 || len(a.Earlier) > 0 || len(a.Open) > 0 || len(a.Pending) > 0)
 }
