@@ -100,38 +100,9 @@
 // the tool failed, the caller finds a [*PanicError] with the stack in
 // [CallResult].Err.
 //
-// What Run and Continue return, and what [Answer].Stop then says:
-//
-//   - nil: the model answered (answered).
-//   - [ErrMaxTurns]: the turn limit was reached (max_turns).
-//   - [ErrApproval]: calls wait for a decision; they are Pending (approval).
-//   - [ErrRefused]: the model refused; its words are the Answer's Text (refused).
-//   - [ErrTruncated], [ErrFiltered] and any other [ErrIncomplete]: the response
-//     was cut short; what there is of it is Partial (truncated, filtered,
-//     incomplete).
-//   - [ErrEmpty]: the response was completed without any text (empty).
-//   - [ErrMismatch]: the answer does not fit the type given to RunAs (mismatch).
-//   - [ErrBadCalls]: for several rounds nothing but calls that could not be made
-//     (bad_calls).
-//   - [ErrRepeating]: the same calls with the same outputs, over and over;
-//     only with [Loop.MaxRepeats] (repeating).
-//   - [*ToolError]: a tool stopped the run with Abort (aborted). An error of
-//     [Loop.BeforeRequest] or [Loop.Checkpoint] stops it too.
-//   - [*RequestError]: no response came: the network, or an error of the API with
-//     its status, code and message (request).
-//   - [*ResponseError]: the response itself says that it failed (failed).
-//   - [*StreamError]: its events broke off or fell silent (stream).
-//   - [*ProtocolError]: what came is no usable response (protocol).
-//   - [*UnsupportedItemError]: the model asks for what a Loop cannot give, such
-//     as a computer_call (unsupported).
-//   - [context.Canceled], [context.DeadlineExceeded] and the context's cause: the
-//     caller ended the run (cancelled, deadline).
-//   - [ErrBusy]: another run of the process is at the same conversation object,
-//     and nothing was sent (busy).
-//   - [*ConfigError]: the Loop, a tool, the prompt or the Answer to continue from
-//     is wrong, and nothing was sent (invalid).
-//
-// The sentinels are for [errors.Is], the types for [errors.As].
+// What Run and Continue return when a run ends without an answer is listed with
+// the constants of [StopReason], of which [Answer].Stop is one: sentinel errors
+// for [errors.Is] and types for [errors.As].
 //
 // # Concurrency
 //

@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// ErrUnknownTool is in [CallResult.Err] of a call of a tool that the request did
+// not offer. The model is told which there are, and the run goes on.
+var ErrUnknownTool = errors.New("fnloop: unknown tool")
+
 var (
 	errToolTimeout = errors.New("fnloop: tool timed out")
 	errStopped     = errors.New("fnloop: the round was stopped")

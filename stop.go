@@ -9,34 +9,92 @@ import (
 // A StopReason says why a run ended.
 type StopReason string
 
-// What ends a run. All but StopAnswered come with an error.
+// What ends a run, and the error that Run, Continue and Events return with it.
+// Sentinel errors are for [errors.Is], types for [errors.As]. With StopBusy and
+// StopInvalid nothing was sent.
 const (
-	StopAnswered    StopReason = "answered"    // the model answered
-	StopMaxTurns    StopReason = "max_turns"   // ErrMaxTurns
-	StopTruncated   StopReason = "truncated"   // ErrTruncated
-	StopFiltered    StopReason = "filtered"    // ErrFiltered
-	StopIncomplete  StopReason = "incomplete"  // ErrIncomplete for any other reason
-	StopRefused     StopReason = "refused"     // ErrRefused
-	StopEmpty       StopReason = "empty"       // ErrEmpty
-	StopMismatch    StopReason = "mismatch"    // ErrMismatch
-	StopBadCalls    StopReason = "bad_calls"   // ErrBadCalls
-	StopRepeating   StopReason = "repeating"   // ErrRepeating
-	StopFailed      StopReason = "failed"      // *ResponseError
-	StopRequest     StopReason = "request"     // *RequestError
-	StopStream      StopReason = "stream"      // *StreamError
-	StopProtocol    StopReason = "protocol"    // *ProtocolError
-	StopUnsupported StopReason = "unsupported" // *UnsupportedItemError
-	StopApproval    StopReason = "approval"    // ErrApproval
-	StopBusy        StopReason = "busy"        // ErrBusy, nothing was sent
-	StopAborted     StopReason = "aborted"     // *ToolError, or an error of one of the Loop's hooks
-	StopCancelled   StopReason = "cancelled"   // the caller's context was cancelled
-	StopDeadline    StopReason = "deadline"    // the caller's deadline passed
-	StopInvalid     StopReason = "invalid"     // *ConfigError, nothing was sent
+	StopAnswered    StopReason = "answered"    // no error: the model answered
+	StopMaxTurns    StopReason = "max_turns"   // ErrMaxTurns: the model asks for more rounds of calls than MaxTurns
+	StopApproval    StopReason = "approval"    // ErrApproval: calls wait for a decision; they are Pending
+	StopTruncated   StopReason = "truncated"   // ErrTruncated: the response was cut at a limit of tokens
+	StopFiltered    StopReason = "filtered"    // ErrFiltered: the content filter cut the response
+	StopIncomplete  StopReason = "incomplete"  // ErrIncomplete: the response was cut for another reason
+	StopRefused     StopReason = "refused"     // ErrRefused: the model refused; its words are Text
+	StopEmpty       StopReason = "empty"       // ErrEmpty: the response has no text
+	StopMismatch    StopReason = "mismatch"    // ErrMismatch: the answer does not fit the type given to RunAs
+	StopBadCalls    StopReason = "bad_calls"   // ErrBadCalls: round after round of calls that cannot be made
+	StopRepeating   StopReason = "repeating"   // ErrRepeating: the same calls with the same outputs, MaxRepeats times
+	StopAborted     StopReason = "aborted"     // *ToolError: a tool called Abort; or the error of a hook of the Loop
+	StopRequest     StopReason = "request"     // *RequestError: no response came
+	StopFailed      StopReason = "failed"      // *ResponseError: the response says that it failed
+	StopStream      StopReason = "stream"      // *StreamError: the stream broke off or fell silent
+	StopProtocol    StopReason = "protocol"    // *ProtocolError: what came is not a usable response
+	StopUnsupported StopReason = "unsupported" // *UnsupportedItemError: the model asks for what a Loop cannot give
+	StopCancelled   StopReason = "cancelled"   // context.Canceled, and the cause: the caller's context was cancelled
+	StopDeadline    StopReason = "deadline"    // context.DeadlineExceeded, and the cause: the caller's deadline passed
+	StopBusy        StopReason = "busy"        // ErrBusy: another run is at the same conversation object
+	StopInvalid     StopReason = "invalid"     // *ConfigError: the Loop, a tool, the prompt or the Answer is wrong
 )
 
-// Errors that say why a run ended without an answer, but for ErrUnknownTool. Test
-// for them with [errors.Is]; the [Answer] beside them has the same in its Stop
-// field and is good for [Loop.Continue].
+// stops says which errors a reason stands for. The first that matches counts.
+// Types come first: what an error of the caller's or of a handler's wraps does
+// not say why the run ended.
+var stops = []struct {
+	reason  StopReason
+	matches func(error) bool
+}{
+	{StopInvalid, typed[*ConfigError]},
+	{StopAborted, typed[*ToolError]},
+	{StopAborted, typed[*hookError]},
+	{StopRequest, typed[*RequestError]},
+	{StopFailed, typed[*ResponseError]},
+	{StopStream, typed[*StreamError]},
+	{StopProtocol, typed[*ProtocolError]},
+	{StopUnsupported, typed[*UnsupportedItemError]},
+	{StopDeadline, endedBy(context.DeadlineExceeded)},
+	{StopCancelled, typed[*endError]},
+	{StopMaxTurns, wraps(ErrMaxTurns)},
+	{StopApproval, wraps(ErrApproval)},
+	{StopBusy, wraps(ErrBusy)},
+	{StopTruncated, wraps(ErrTruncated)},
+	{StopFiltered, wraps(ErrFiltered)},
+	{StopIncomplete, wraps(ErrIncomplete)},
+	{StopRefused, wraps(ErrRefused)},
+	{StopEmpty, wraps(ErrEmpty)},
+	{StopMismatch, wraps(ErrMismatch)},
+	{StopBadCalls, wraps(ErrBadCalls)},
+	{StopRepeating, wraps(ErrRepeating)},
+}
+
+// stopReason is the reason that an error which ends a run stands for.
+func stopReason(err error) StopReason {
+	for _, s := range stops {
+		if s.matches(err) {
+			return s.reason
+		}
+	}
+	return StopInvalid
+}
+
+func typed[E error](err error) bool {
+	_, ok := err.(E)
+	return ok
+}
+
+func wraps(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+// endedBy matches the end of a run by the caller's context.
+func endedBy(cause error) func(error) bool {
+	return func(err error) bool {
+		e, ok := err.(*endError)
+		return ok && e.err == cause
+	}
+}
+
+// Errors of runs that ended without an answer. The [Answer] beside them says the
+// same in its field Stop and is good for [Loop.Continue].
 var (
 	// ErrMaxTurns: the model asked for another round of calls after the last
 	// one allowed. They were not run and are the Answer's Pending.
@@ -59,60 +117,13 @@ var (
 	// ErrBadCalls: nothing but unknown tools and arguments that do not fit, for
 	// several rounds in a row.
 	ErrBadCalls = errors.New("fnloop: the model keeps calling tools wrongly")
-	// ErrUnknownTool is in [CallResult.Err] of a call of a tool that the request
-	// did not offer. The model was told which there are, and the run goes on.
-	ErrUnknownTool = errors.New("fnloop: unknown tool")
 	// ErrRepeating: the model made the same calls with the same outputs in more
 	// than [Loop.MaxRepeats] rounds in a row.
 	ErrRepeating = errors.New("fnloop: the model repeats itself")
 )
 
-// stopReason gives the word for an error that ends a run. What an error of the
-// caller's or of a handler's wraps does not count, so types come first.
-func stopReason(err error) StopReason {
-	switch err := err.(type) {
-	case *ConfigError:
-		return StopInvalid
-	case *ToolError, *hookError:
-		return StopAborted
-	case *RequestError:
-		return StopRequest
-	case *ResponseError:
-		return StopFailed
-	case *StreamError:
-		return StopStream
-	case *ProtocolError:
-		return StopProtocol
-	case *UnsupportedItemError:
-		return StopUnsupported
-	case *endError:
-		return err.stop
-	}
-	for _, s := range []struct {
-		err  error
-		stop StopReason
-	}{
-		{ErrMaxTurns, StopMaxTurns},
-		{ErrApproval, StopApproval},
-		{ErrBusy, StopBusy},
-		{ErrTruncated, StopTruncated},
-		{ErrFiltered, StopFiltered},
-		{ErrIncomplete, StopIncomplete},
-		{ErrRefused, StopRefused},
-		{ErrEmpty, StopEmpty},
-		{ErrBadCalls, StopBadCalls},
-		{ErrRepeating, StopRepeating},
-	} {
-		if errors.Is(err, s.err) {
-			return s.stop
-		}
-	}
-	return StopInvalid
-}
-
 // An endError says that the caller's context ended the run.
 type endError struct {
-	stop StopReason
 	err  error // of the context
 	why  error // its cause
 	last error // of the request that was being sent, or sent again; may be nil
@@ -121,11 +132,7 @@ type endError struct {
 // ended is the error of a run whose context has ended, while a request failed
 // or was under way if last is not nil.
 func (r *run) ended(ctx context.Context, last error) error {
-	e := &endError{stop: StopCancelled, err: ctx.Err(), why: context.Cause(ctx), last: last}
-	if e.err == context.DeadlineExceeded {
-		e.stop = StopDeadline
-	}
-	return e
+	return &endError{err: ctx.Err(), why: context.Cause(ctx), last: last}
 }
 
 func (e *endError) Error() string {

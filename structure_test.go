@@ -270,6 +270,78 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
+// Errors that no run ends with: they are in a CallResult, within a StreamError,
+// or of what is called beside a run.
+var endNoRun = []string{
+	"ErrUnknownTool", "ErrIncompleteStream", "ErrIdleStream",
+	"*ArgumentsError", "*PanicError", "*ProgramError", "*SchemaError",
+}
+
+// The table in stop.go says which error a StopReason stands for. The comments of
+// the constants say the same, and no exported error is left out.
+func TestStructure_stopReasons(t *testing.T) {
+	comments := make(map[string]string) // of the constants
+	named := make(map[string]bool)      // the errors of the table
+	rows := make(map[string]int)        // of the table, by constant
+	var exported []string
+	for _, f := range sources(t) {
+		if f.pkg() != "." || f.isTest() {
+			continue
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeSpec:
+				if ast.IsExported(n.Name.Name) && strings.HasSuffix(n.Name.Name, "Error") {
+					exported = append(exported, "*"+n.Name.Name)
+				}
+			case *ast.ValueSpec:
+				name := n.Names[0].Name
+				if strings.HasPrefix(name, "Err") {
+					exported = append(exported, name)
+				}
+				if typ, ok := n.Type.(*ast.Ident); ok && typ.Name == "StopReason" {
+					comments[name] = n.Comment.Text()
+				}
+			}
+			return true
+		})
+	}
+	for _, f := range sources(t) {
+		if f.name != "stop.go" {
+			continue
+		}
+		row := regexp.MustCompile(`\{(Stop\w+), (?:typed\[(\*\w+)\]|wraps\((\w+)\)|endedBy\(([\w.]+)\))\}`)
+		for _, m := range row.FindAllStringSubmatch(string(f.text), -1) {
+			reason, err := m[1], m[2]+m[3]+m[4]
+			if rows[reason]++; comments[reason] == "" {
+				t.Errorf("%s of the table is no constant with a comment", reason)
+			}
+			named[err] = true
+			if !ast.IsExported(strings.TrimPrefix(err, "*")) && !strings.Contains(err, ".") {
+				continue
+			}
+			if c := comments[reason]; !strings.HasPrefix(c, err+":") && !strings.HasPrefix(c, err+",") {
+				t.Errorf("the comment of %s is %q, want one that begins with %s", reason, c, err)
+			}
+		}
+	}
+	for name := range comments {
+		if rows[name] == 0 && name != "StopAnswered" {
+			t.Errorf("%s is not in the table", name)
+		}
+	}
+	for _, name := range exported {
+		if named[name] == slices.Contains(endNoRun, name) {
+			t.Errorf("%s: want it either in the table or in endNoRun", name)
+		}
+	}
+	for _, name := range endNoRun {
+		if !slices.Contains(exported, name) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
 // What is not done is said in docs/rough-edges.md, where a user can read it.
 func TestStructure_nothingLeftToDo(t *testing.T) {
 	words := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|TB` + `D|X` + `XX)\b`)

@@ -37,8 +37,9 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, par
 	}
 	if err := decoder.Decode([]byte(text), &value); err != nil {
 		var zero T
-		answer.Stop = StopMismatch
-		return zero, answer, fmt.Errorf("%w: %w", ErrMismatch, err)
+		err = fmt.Errorf("%w: %w", ErrMismatch, err)
+		answer.Stop = stopReason(err)
+		return zero, answer, err
 	}
 	return value, answer, nil
 }
