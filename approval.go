@@ -130,7 +130,7 @@ func (r *run) decided(ctx context.Context) error {
 			if c.Decision.Reason != "" {
 				text += ": " + c.Decision.Reason
 			}
-			result := CallResult{Call: c.done(), Output: Output{Text: limitText(text, r.maxOutput), IsError: true}}
+			result := CallResult{Call: c.done(), Output: r.errorOutput(text)}
 			a.Calls = append(a.Calls, result)
 			r.emit(CallFinished{result})
 		}

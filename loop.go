@@ -53,9 +53,13 @@ type Loop struct {
 	// DefaultParallel, one means in order, negative all of them.
 	Parallel int
 	// MaxOutput is the size of the largest text sent for one call, in bytes.
-	// Longer ones are cut in their middle. Zero means DefaultMaxOutput, negative
-	// no limit.
+	// Longer ones are cut in their middle, a JSON document so that it stays one.
+	// Zero means DefaultMaxOutput, negative no limit.
 	MaxOutput int
+	// MaxMedia is how many bytes the images and files of one call's output may
+	// take in a request, where an image of 3 MB takes 4 MB. In the place of what
+	// does not fit the model reads a line of text. Zero means DefaultMaxMedia.
+	MaxMedia int
 	// Grace is how long a handler may go on when its context has ended. Zero
 	// means DefaultGrace, negative no time: the run goes on without the handler
 	// at once.

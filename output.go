@@ -2,22 +2,29 @@ package fnloop
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
+	"strings"
+
+	"github.com/fnloop/fnloop/internal/strict"
 )
 
 // An Output is what the model reads in answer to a call.
 type Output struct {
-	// Text is sent as it is, cut to the loop's MaxOutput.
+	// Text is sent as it is, cut to the loop's MaxOutput. A JSON document stays
+	// valid JSON then: what it loses are the middles of its long strings and
+	// lists.
 	Text string
 	// IsError says that Text tells of a failure. The model sees the text alone.
 	IsError bool
 	// Content, if not empty, is sent instead of Text: texts, images and files.
+	// The texts share the loop's MaxOutput, the others its MaxMedia. In the place
+	// of what is left out stands a line of text.
 	Content []Content
-	// Truncated says that Text is not all there was. It is for the host alone.
+	// Truncated says that something was left out. It is for the host alone.
 	Truncated bool
 }
 
@@ -84,18 +91,86 @@ func (c Content) check() error {
 }
 
 // limited is the output with texts that are valid UTF-8 and at most limit bytes
-// together.
-func (o Output) limited(limit int) Output {
-	o.Truncated = o.Truncated || len(o.Text) > limit
-	o.Text = limitText(o.Text, limit)
-	o.Content = slices.Clone(o.Content) // the handler may share it
-	for i := range o.Content {
-		c := &o.Content[i]
-		o.Truncated = o.Truncated || len(c.Text) > limit
-		c.Text = limitText(c.Text, limit)
-		limit -= len(c.Text)
+// together, and with images and files of at most media bytes.
+func (o Output) limited(limit, media int) Output {
+	var cut bool
+	o.Text, cut = shortText(o.Text, limit)
+	o.Truncated = o.Truncated || cut
+	if len(o.Content) == 0 {
+		return o
 	}
+	var sizes []int
+	for _, c := range o.Content {
+		if !c.isImage() && !c.isFile() {
+			sizes = append(sizes, len(c.Text))
+		}
+	}
+	const minText = 64 // of which a cut leaves anything
+	share := max(fairShare(sizes, limit), minText)
+	var parts []Content // new, since the handler may share its own
+	var gone omission
+	for _, c := range o.Content {
+		switch n := c.size(); {
+		case c.isImage() && n > media:
+			gone.images, gone.imageBytes = gone.images+1, gone.imageBytes+n
+			continue
+		case c.isFile() && n > media:
+			gone.files, gone.fileBytes = gone.files+1, gone.fileBytes+n
+			continue
+		case c.isImage() || c.isFile():
+			media -= n
+		default:
+			if min(n, share) > limit {
+				gone.texts, gone.textBytes = gone.texts+1, gone.textBytes+n
+				continue
+			}
+			c.Text, cut = shortText(c.Text, min(share, limit))
+			limit -= len(c.Text)
+			o.Truncated = o.Truncated || cut
+		}
+		parts = append(gone.end(parts), c)
+		o.Truncated = o.Truncated || len(parts) > 0 && gone != omission{}
+		gone = omission{}
+	}
+	o.Truncated = o.Truncated || gone != omission{}
+	o.Content = gone.end(parts)
 	return o
+}
+
+// errorOutput is an output of the Loop's own.
+func (s *settings) errorOutput(text string) Output {
+	return Output{Text: text, IsError: true}.limited(s.maxOutput, s.maxMedia)
+}
+
+// size is how many bytes of a request the part takes.
+func (c Content) size() int {
+	return len(c.Text) + len(c.ImageURL) + len(c.ImageID) + len(c.FileID) + len(c.FileData) + len(c.FileURL)
+}
+
+// An omission counts parts of an output that are left out, one after the other.
+type omission struct {
+	texts, images, files             int
+	textBytes, imageBytes, fileBytes int
+}
+
+// end adds the line that stands for them, if there are any.
+func (o omission) end(parts []Content) []Content {
+	var what []string
+	for _, k := range []struct {
+		n, bytes int
+		name     string
+	}{{o.texts, o.textBytes, "text"}, {o.images, o.imageBytes, "image"}, {o.files, o.fileBytes, "file"}} {
+		switch {
+		case k.n == 1:
+			what = append(what, fmt.Sprintf("1 %s of %d bytes", k.name, k.bytes))
+		case k.n > 1:
+			what = append(what, fmt.Sprintf("%d %ss of %d bytes", k.n, k.name, k.bytes))
+		}
+	}
+	if what == nil {
+		return parts
+	}
+	return append(parts, Content{Text: "[left out: " + strings.Join(what, ", ") + "]"})
 }
 
 // A contentPart is a Content on the wire.
@@ -120,18 +195,31 @@ func (c Content) part() contentPart {
 	return contentPart{Type: "input_text", Text: &c.Text}
 }
 
-func encodeOutput(out any) (Output, error) {
+// encodeOutput is what a handler's result is sent as. A result that is an Output
+// keeps what it says to the model beside an error.
+func encodeOutput(ctx context.Context, out any, err error) (Output, error) {
 	switch out := out.(type) {
 	case Output:
-		return out, nil
+		return out, err
 	case *Output:
 		if out != nil {
-			return *out, nil
+			return *out, err
 		}
+	}
+	if err != nil {
+		return Output{}, err
+	}
+	switch out := out.(type) {
 	case string:
 		return Output{Text: out}, nil
 	case json.RawMessage:
 		return Output{Text: string(out)}, nil
+	case Result:
+		return out.output(ctx), nil
+	case *Result:
+		if out != nil {
+			return out.output(ctx), nil
+		}
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -142,6 +230,16 @@ func encodeOutput(out any) (Output, error) {
 	return Output{Text: string(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))}, nil
 }
 
+type maxOutputKey struct{}
+
+// maxOutput is the limit of the Loop that runs the handler with this context.
+func maxOutput(ctx context.Context) int {
+	if n, ok := ctx.Value(maxOutputKey{}).(int); ok {
+		return n
+	}
+	return DefaultMaxOutput
+}
+
 // checkEncodable refuses results that can never be encoded, such as a struct
 // with a channel in it.
 func checkEncodable(t reflect.Type) (err error) {
@@ -150,8 +248,9 @@ func checkEncodable(t reflect.Type) (err error) {
 			err = nil
 		}
 	}()
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+	t, ok := strict.Pointee(t)
+	if !ok {
+		return fmt.Errorf("%v is a pointer without end; return a string, a struct or an Output", t)
 	}
 	_, err = json.Marshal(reflect.Zero(t).Interface())
 	if bad, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {

@@ -55,7 +55,7 @@ func runPython(ctx context.Context, r Runner, source string, limits Limits) (Out
 	if err != nil {
 		return Output{Text: "the sandbox failed, so there is no result; this is not a fault of the program"}, err
 	}
-	return Output{Text: res.Text(), Truncated: res.StdoutTruncated || res.StderrTruncated}, nil
+	return res.output(ctx), nil
 }
 
 func checkPython(r Runner, limits Limits) error {

@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -86,7 +87,7 @@ func (r *Result) SetOutput(stdout, stderr *Capture) {
 	out, err := stdout.text(), stderr.text()
 	r.StdoutBytes, r.StderrBytes = out.size(), err.size()
 	var cutOut, cutErr bool
-	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.epitaph(), jsonText)
+	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.epitaph(), jsonText, DefaultMaxOutput)
 	r.StdoutTruncated, r.StderrTruncated = cutOut, cutErr
 }
 
@@ -94,13 +95,21 @@ func (r *Result) SetOutput(stdout, stderr *Capture) {
 // and stderr, in that order and without HTML escapes. It is never longer than
 // [DefaultMaxOutput], whatever the strings hold: longer ones are cut in their middle.
 func (r Result) Text() string {
-	return string(r.encode(jsonText))
+	doc, _ := r.encode(jsonText, DefaultMaxOutput)
+	return string(doc)
+}
+
+// output is what the model reads of the result in a Loop, within its MaxOutput.
+func (r Result) output(ctx context.Context) Output {
+	doc, cut := r.encode(jsonText, min(maxOutput(ctx), DefaultMaxOutput))
+	return Output{Text: string(doc), Truncated: cut || r.StdoutTruncated || r.StderrTruncated}
 }
 
 // MarshalJSON gives the document of [Result.Text]. It stays within [DefaultMaxOutput]
 // even when [json.Marshal] then escapes it for HTML.
 func (r Result) MarshalJSON() ([]byte, error) {
-	return r.encode(htmlSafeJSON), nil
+	doc, _ := r.encode(htmlSafeJSON, DefaultMaxOutput)
+	return doc, nil
 }
 
 // fields has the four fields that the model reads, without Result's methods.
@@ -111,8 +120,12 @@ type fields struct {
 	Stderr   string `json:"stderr"`
 }
 
-func (r Result) encode(as encoding) []byte {
-	stdout, stderr, _, _ := r.fit(text{head: []byte(r.Stdout)}, text{head: []byte(r.Stderr)}, "", as)
+func (r Result) encode(as encoding, limit int) (doc []byte, cut bool) {
+	stdout, stderr, cutOut, cutErr := r.fit(text{head: []byte(r.Stdout)}, text{head: []byte(r.Stderr)}, "", as, limit)
+	if cutOut || cutErr {
+		out, err := asCut(r.Stdout, r.StdoutTruncated), asCut(r.Stderr, r.StderrTruncated)
+		stdout, stderr, _, _ = r.fit(out, err, "", as, limit)
+	}
 	var buf bytes.Buffer
 	buf.Grow(len(stdout) + len(stderr) + 128)
 	enc := json.NewEncoder(&buf)
@@ -120,13 +133,13 @@ func (r Result) encode(as encoding) []byte {
 	if err := enc.Encode(fields{r.ExitCode, r.TimedOut, stdout, stderr}); err != nil {
 		panic(err) // four fields of plain types cannot fail
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), cutOut || cutErr
 }
 
 // fit cuts both streams to what the document has room for. What one stream
 // leaves unused of its half the other may take.
-func (r *Result) fit(stdout, stderr text, note string, as encoding) (out, err string, cutOut, cutErr bool) {
-	room := DefaultMaxOutput - len(`{"exit_code":,"timed_out":,"stdout":"","stderr":""}`) - len("null") - len("false")
+func (r *Result) fit(stdout, stderr text, note string, as encoding, limit int) (out, err string, cutOut, cutErr bool) {
+	room := limit - len(`{"exit_code":,"timed_out":,"stdout":"","stderr":""}`) - len("null") - len("false")
 	if r.ExitCode != nil {
 		room -= len(strconv.Itoa(*r.ExitCode))
 	}
@@ -136,6 +149,7 @@ func (r *Result) fit(stdout, stderr text, note string, as encoding) (out, err st
 		}
 		room -= encodedLen(note, as)
 	}
+	room = max(room, 0)
 	costOut, costErr := stdout.cost(room, as), stderr.cost(room, as)
 	roomOut, roomErr := room/2, room/2
 	switch {

@@ -246,7 +246,7 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 			has = "the tools are: " + strings.Join(names, ", ")
 		}
 		text := fmt.Sprintf("unknown tool %.80q; %s", call.Name, has)
-		out := Output{Text: limitText(text, r.maxOutput), IsError: true}
+		out := r.errorOutput(text)
 		return &outcome{CallResult: CallResult{Call: call.done(), Output: out, Err: ErrUnknownTool}, refused: true}, false
 	}
 	toolCtx, cancel := context.WithCancel(ctx)
@@ -258,6 +258,7 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 	state, end := r.states.of(call.Name)
 	defer end()
 	handlerCtx := context.WithValue(toolCtx, toolStateKey{}, state)
+	handlerCtx = context.WithValue(handlerCtx, maxOutputKey{}, r.maxOutput)
 	if r.events != nil {
 		l := &live{events: r.events, id: call.ID, over: make(chan struct{}), ended: toolCtx.Done()}
 		defer l.finish()
@@ -339,7 +340,7 @@ func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *ou
 		res.IsError, res.Content = true, nil
 		r.log.Debug("handler failed", "tool", call.Name, "call_id", call.ID, "err", err.Error())
 	}
-	out.Output = res.limited(r.maxOutput)
+	out.Output = res.limited(r.maxOutput, r.maxMedia)
 	returned = true
 }
 

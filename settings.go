@@ -19,6 +19,8 @@ const (
 	DefaultMaxRetryWait = time.Minute
 	DefaultGrace        = 2 * time.Second
 	DefaultIdleTimeout  = 5 * time.Minute
+	// DefaultMaxMedia is what the API takes of one image.
+	DefaultMaxMedia = 20 << 20
 )
 
 // settings are a Loop's fields, checked and with their defaults filled in.
@@ -30,6 +32,7 @@ type settings struct {
 	maxRepeats   int
 	parallel     int
 	maxOutput    int
+	maxMedia     int
 	grace        time.Duration
 	idleTimeout  time.Duration
 	attempts     int
@@ -54,6 +57,7 @@ func (l *Loop) settings() (*settings, error) {
 	s.maxRepeats = setting(l.MaxRepeats, 0, 0)
 	s.parallel = setting(l.Parallel, DefaultParallel, -1)
 	s.maxOutput = setting(l.MaxOutput, DefaultMaxOutput, math.MaxInt)
+	s.maxMedia = setting(l.MaxMedia, DefaultMaxMedia, math.MaxInt)
 	s.attempts = setting(l.Attempts, DefaultAttempts, 1)
 	s.grace = setting(l.Grace, DefaultGrace, 0)
 	s.idleTimeout = setting(l.IdleTimeout, DefaultIdleTimeout, math.MaxInt64)

@@ -2,6 +2,8 @@ package fnloop
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -11,6 +13,35 @@ type text struct {
 	head, tail []byte
 	gone       int64
 }
+
+// gapMarker stands for what is left out of a text.
+const gapMarker = "\n[... %d bytes left out ...]\n"
+
+// gap matches what gapMarker writes.
+var gap = regexp.MustCompile(`\n\[\.\.\. ([0-9]{1,18}) bytes left out \.\.\.\]\n`)
+
+// asCut is a stream that was cut before, if cut says so, with what is left of it
+// at both ends of its marker: it can then be cut again and say what is missing
+// of the whole.
+func asCut(s string, cut bool) text {
+	if cut {
+		// A program can print such a line too. The one that a cut leaves stands
+		// nearest to the middle.
+		var best []int
+		for _, m := range gap.FindAllStringSubmatchIndex(s, -1) {
+			if best == nil || abs(m[0]+m[1]-len(s)) < abs(best[0]+best[1]-len(s)) {
+				best = m
+			}
+		}
+		if best != nil {
+			gone, _ := strconv.ParseInt(s[best[2]:best[3]], 10, 64)
+			return text{head: []byte(s[:best[0]]), tail: []byte(s[best[1]:]), gone: gone}
+		}
+	}
+	return text{head: []byte(s)}
+}
+
+func abs(n int) int { return max(n, -n) }
 
 func (t text) size() int64 { return int64(len(t.head)+len(t.tail)) + t.gone }
 
@@ -36,8 +67,7 @@ func (t text) cut(room int, as encoding) (s string, cut bool) {
 			return valid(t.head), false
 		}
 	}
-	const marker = "\n[... %d bytes left out ...]\n"
-	const reserve = len(marker) + 2 + 19 // two escaped newlines, nineteen digits
+	const reserve = len(gapMarker) + 2 + 19 // two escaped newlines, nineteen digits
 	if room < reserve {
 		n, _ := prefix(t.head, room, as)
 		return valid(t.head[:n]), true
@@ -53,7 +83,7 @@ func (t text) cut(room int, as encoding) (s string, cut bool) {
 	}
 	m := suffix(tail, room-used, as)
 	missing := t.size() - int64(n) - int64(m)
-	return valid(head[:n]) + fmt.Sprintf(marker, missing) + valid(tail[len(tail)-m:]), true
+	return valid(head[:n]) + fmt.Sprintf(gapMarker, missing) + valid(tail[len(tail)-m:]), true
 }
 
 // prefix is how many leading bytes of b, a whole number of runes, fit into room
@@ -129,16 +159,6 @@ func valid(b []byte) string {
 		b = b[size:]
 	}
 	return string(out)
-}
-
-// limitText gives s as valid UTF-8 in at most limit bytes. What is longer loses
-// its middle.
-func limitText(s string, limit int) string {
-	if len(s) <= limit && invalidUTF8(s) < 0 {
-		return s
-	}
-	s, _ = text{head: []byte(s)}.cut(limit, plain)
-	return s
 }
 
 // invalidUTF8 is the offset of the first invalid byte in s, or -1.

@@ -105,13 +105,7 @@ func NewTool[In, Out any](name, description string, fn func(context.Context, In)
 			return Output{}, &ArgumentsError{Tool: name, Reason: err.Error()}
 		}
 		out, err := fn(withCall(ctx, call), in)
-		if err != nil {
-			if o, ok := any(out).(Output); ok {
-				return o, err
-			}
-			return Output{}, err
-		}
-		return encodeOutput(out)
+		return encodeOutput(ctx, out, err)
 	}
 	return tool, nil
 }
