@@ -157,6 +157,9 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 		defer stop()
 		err = c.boot(through)
 	}
+	if err == nil && e.cgroup == "1" {
+		e.sockets.bound(c.id, s)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			err = ended(ctx)

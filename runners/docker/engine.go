@@ -43,6 +43,7 @@ type engine struct {
 	place     endpoint
 	image     string // its digest or identifier: a tag may come to mean another
 	hosts     hosts
+	sockets   sockets
 	memory    int64    // of the engine's host, in bytes; zero where it is not known
 	cgroup    string   // the version of cgroups there, where it is known
 	unlimited []string // what cannot be enforced

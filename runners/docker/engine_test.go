@@ -123,6 +123,25 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// What the engine's host cannot do is said, and only that.
+func TestProtection(t *testing.T) {
+	r := open(t, new(docker.Runner))
+	p, err := r.Protection(t.Context())
+	if err != nil || !p.Memory || !p.PIDs {
+		t.Errorf("Protection() = %+v, %v", p, err)
+	}
+	_, unified := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	if want := map[bool]int{true: 2, false: 1}[unified == nil]; p.Cgroup != want {
+		t.Errorf("Protection() = %+v; want version %d of cgroups", p, want)
+	}
+	if _, lacks := r.Lacks()["sockets"]; lacks == p.Sockets {
+		t.Errorf("Protection() = %+v and Lacks() = %v", p, r.Lacks())
+	}
+	if os.Getuid() == 0 && !p.Sockets {
+		t.Error("what sockets hold is not bounded, though this is root on the engine's host")
+	}
+}
+
 func TestCrash(t *testing.T) {
 	open(t, new(docker.Runner))
 	cli := engine(t)

@@ -128,27 +128,6 @@ func (r *Runner) Probe(ctx context.Context) error {
 	return nil
 }
 
-// Lacks names what programs of this runner cannot be held to with this engine.
-// [github.com/fnloop/fnloop/runners/runnertest] skips its cases for it.
-func (r *Runner) Lacks() map[string]string {
-	ctx, cancel := context.WithTimeout(context.Background(), or(r.Startup, DefaultStartup))
-	defer cancel()
-	lacks := make(map[string]string)
-	e, err := r.enter(ctx)
-	if err != nil {
-		return lacks
-	}
-	defer r.engine.Leave()
-	for _, what := range e.unlimited {
-		lacks[what] = "the engine cannot enforce it"
-	}
-	lacks["services"] = "an image may not list them"
-	if r.Runtime != "" {
-		lacks["oom"] = "not every runtime tells"
-	}
-	return lacks
-}
-
 // Environment implements [fnloop.Describer]. It is the zero Environment where
 // programs cannot be run.
 func (r *Runner) Environment() fnloop.Environment {
