@@ -61,7 +61,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	if err != nil {
 		return nil, e.classify(ctx, err)
 	}
-	e.memory, e.cgroup = info.Info.MemTotal, info.Info.CgroupVersion
+	e.memory, e.version = info.Info.MemTotal, info.Info.CgroupVersion
 	if !info.Info.MemoryLimit {
 		e.unlimited = append(e.unlimited, "memory", "oom")
 	}

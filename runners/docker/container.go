@@ -157,8 +157,8 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 		defer stop()
 		err = c.boot(through)
 	}
-	if err == nil && e.cgroup == "1" {
-		e.sockets.bound(c.id, s)
+	if err == nil {
+		e.cgroups.enter(c.id, e.version, s.Memory)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -373,10 +373,15 @@ func (c *sandbox) Kill() {
 			ctx, cancel := context.WithTimeout(c.alive, killTime)
 			defer cancel()
 			for wait := firstWait; ; wait *= 2 {
+				// The stream of an engine that does not answer stays: what the program
+				// printed may be on its way.
+				if c.e.cgroups.kill(c.id) && c.Killed() {
+					c.endStream()
+					return
+				}
 				_, err := c.e.api.ContainerKill(ctx, c.name, client.ContainerKillOptions{Signal: "KILL"})
 				if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
-					// A stream may outlast its container.
-					time.AfterFunc(500*time.Millisecond, func() { c.stream.Close() })
+					c.endStream()
 					return
 				}
 				select {
@@ -387,6 +392,12 @@ func (c *sandbox) Kill() {
 			}
 		})
 	})
+}
+
+// endStream ends the stream of a container that was killed, which it may
+// outlast.
+func (c *sandbox) endStream() {
+	time.AfterFunc(500*time.Millisecond, func() { c.stream.Close() })
 }
 
 // Killed implements [supervisor.Sandbox]. An engine that answers has the order

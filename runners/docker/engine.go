@@ -43,9 +43,9 @@ type engine struct {
 	place     endpoint
 	image     string // its digest or identifier: a tag may come to mean another
 	hosts     hosts
-	sockets   sockets
+	cgroups   cgroups
 	memory    int64    // of the engine's host, in bytes; zero where it is not known
-	cgroup    string   // the version of cgroups there, where it is known
+	version   string   // of cgroups there, "1" or "2", where it is known
 	unlimited []string // what cannot be enforced
 	podman    bool     // and not Docker
 	seccomp   string   // our policy, or where it is

@@ -1,11 +1,6 @@
 package docker
 
-import (
-	"context"
-	"sync"
-
-	"github.com/fnloop/fnloop/internal/limit"
-)
+import "context"
 
 // Protection says what bounds programs in an engine, beside their time and what
 // a container is made with.
@@ -31,12 +26,12 @@ func (r *Runner) Protection(ctx context.Context) (Protection, error) {
 		return Protection{}, err
 	}
 	defer r.engine.Leave()
-	p := Protection{Memory: true, PIDs: true, Sockets: e.sockets.bounded()}
-	switch e.cgroup {
+	p := Protection{Memory: true, PIDs: true, Sockets: e.cgroups.bounded()}
+	switch e.version {
 	case "1":
 		p.Cgroup = 1
 	case "2":
-		p.Cgroup, p.Sockets = 2, true
+		p.Cgroup = 2
 	}
 	for _, what := range e.unlimited {
 		switch what {
@@ -74,29 +69,4 @@ func (r *Runner) Lacks() map[string]string {
 		lacks["oom"] = "not every runtime tells"
 	}
 	return lacks
-}
-
-// sockets bounds what the sockets of containers hold, on engines that do not.
-type sockets struct {
-	mu            sync.Mutex
-	known         bool
-	before, after string // of the identifier, in the path of a container's cgroup
-	ok            bool
-}
-
-func (s *sockets) bounded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ok
-}
-
-// bound does it for a container that was started.
-func (s *sockets) bound(id string, spec limit.Spec) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.known {
-		s.known = true
-		s.before, s.after, s.ok = findCgroups(id)
-	}
-	s.ok = s.ok && boundSockets(s.before+id+s.after, spec.Memory)
 }
