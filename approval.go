@@ -114,9 +114,9 @@ func checkDecisions(pending []Call) error {
 	return nil
 }
 
-// decided carries out the decisions on calls of the answer that the run
+// applyDecisions carries out the decisions on calls of the answer that the run
 // continues from. An approved call that was started before is not run again.
-func (r *run) decided(ctx context.Context) error {
+func (r *run) applyDecisions(ctx context.Context) error {
 	a := r.answer
 	others, approved := []Call{}, []Call{}
 	for _, c := range a.Pending {
@@ -130,14 +130,14 @@ func (r *run) decided(ctx context.Context) error {
 			if c.Decision.Reason != "" {
 				text += ": " + c.Decision.Reason
 			}
-			result := CallResult{Call: c.done(), Output: r.errorOutput(text)}
+			result := CallResult{Call: c.settled(), Output: r.errorOutput(text)}
 			a.Calls = append(a.Calls, result)
 			r.emit(CallFinished{result})
 		}
 	}
 	a.Pending = append(others, approved...)
 	if len(approved) > 0 {
-		if err := r.round(ctx, a.Pending[len(others):]); err != nil {
+		if err := r.runRound(ctx, a.Pending[len(others):]); err != nil {
 			return err
 		}
 	}
@@ -147,11 +147,11 @@ func (r *run) decided(ctx context.Context) error {
 	return nil
 }
 
-// waiting names the calls that need approval.
-func waiting(calls []Call) string {
+// callNames names the calls that need approval.
+func callNames(calls []Call) string {
 	var names []string
 	for _, c := range calls {
-		if c.held() {
+		if c.needsDecision() {
 			names = append(names, fmt.Sprintf("%s (%s)", c.Name, c.ID))
 		}
 	}

@@ -112,7 +112,7 @@ func (c Call) json() (callJSON, error) {
 	}
 	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
 		j.Arguments = c.Arguments
-		if !bytes.Equal(respell(c.Arguments), c.Arguments) {
+		if !bytes.Equal(compactJSON(c.Arguments), c.Arguments) {
 			j.Text = string(c.Arguments)
 		}
 		return j, nil
@@ -123,13 +123,13 @@ func (c Call) json() (callJSON, error) {
 }
 
 func (c *Call) set(j callJSON) error {
-	args := respell(j.Arguments)
+	args := compactJSON(j.Arguments)
 	var err error
 	if len(args) > 0 && args[0] == '"' {
 		var s string
 		err = json.Unmarshal(j.Arguments, &s)
 		args = []byte(s)
-	} else if j.Text != "" && bytes.Equal(respell([]byte(j.Text)), args) {
+	} else if j.Text != "" && bytes.Equal(compactJSON([]byte(j.Text)), args) {
 		args = []byte(j.Text)
 	}
 	*c = Call{
@@ -189,16 +189,16 @@ func (c *CallResult) UnmarshalJSON(data []byte) error {
 	return c.Call.set(j)
 }
 
-// done is the call as it stands in a result, where nothing is left to decide.
-func (c Call) done() Call {
+// settled is the call as it stands in a result, where nothing is left to decide.
+func (c Call) settled() Call {
 	c.Started, c.Decision, c.digest = false, nil, ""
 	return c
 }
 
-// held reports whether the call must not run before it was approved.
-func (c *Call) held() bool { return c.digest != "" && c.Decision == nil }
+// needsDecision reports whether the call must not run before it was approved.
+func (c *Call) needsDecision() bool { return c.digest != "" && c.Decision == nil }
 
-func (r *run) number(calls []item, turn int) []Call {
+func (r *run) newCalls(calls []item, turn int) []Call {
 	out := make([]Call, len(calls))
 	for i, it := range calls {
 		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}

@@ -2,9 +2,9 @@ package fnloop
 
 import "sync"
 
-// keep is how much of either end of a stream a Capture holds. Two of them are
+// halfOutput is how much of either end of a stream a Capture holds. Two of them are
 // as much as a document can show of one stream.
-const keep = DefaultMaxOutput / 2
+const halfOutput = DefaultMaxOutput / 2
 
 // A Capture is a writer that keeps the head and the tail of a stream, in at most
 // [DefaultMaxOutput] bytes of memory whatever is written. Its zero value is ready; it
@@ -24,22 +24,22 @@ func (c *Capture) Write(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	n := len(p)
 	c.total += int64(n)
-	if room := keep - len(c.head); room > 0 {
+	if room := halfOutput - len(c.head); room > 0 {
 		room = min(room, len(p))
 		c.head = append(c.head, p[:room]...)
 		p = p[room:]
 	}
-	if len(p) > keep {
-		p = p[len(p)-keep:]
+	if len(p) > halfOutput {
+		p = p[len(p)-halfOutput:]
 	}
-	if room := keep - len(c.ring); room > 0 {
+	if room := halfOutput - len(c.ring); room > 0 {
 		room = min(room, len(p))
 		c.ring = append(c.ring, p[:room]...)
 		p = p[room:]
 	}
 	for len(p) > 0 {
 		m := copy(c.ring[c.next:], p)
-		c.next = (c.next + m) % keep
+		c.next = (c.next + m) % halfOutput
 		p = p[m:]
 	}
 	return n, nil
@@ -64,5 +64,5 @@ func (c *Capture) text() text {
 	if gone == 0 {
 		return text{head: append(append(make([]byte, 0, len(c.head)+len(tail)), c.head...), tail...)}
 	}
-	return text{head: append([]byte(nil), c.head...), tail: tail, gone: gone}
+	return text{head: append([]byte(nil), c.head...), tail: tail, omitted: gone}
 }

@@ -55,12 +55,12 @@ func (s State) check(a *Answer) error {
 	return nil
 }
 
-// attach puts the conversation so far into a request, before the new input.
-func (r *run) attach(p *responses.ResponseNewParams, input []responses.ResponseInputItemUnionParam) {
+// addConversation puts the conversation so far into a request, before the new input.
+func (r *run) addConversation(p *responses.ResponseNewParams, input []responses.ResponseInputItemUnionParam) {
 	a := r.answer
 	switch r.loop.State {
 	case Chained:
-		if r.replay {
+		if r.resend {
 			input = append(overrides(withoutIDs(a.Items)), input...)
 		} else if a.ID != "" {
 			p.PreviousResponseID = param.NewOpt(a.ID)
@@ -83,36 +83,36 @@ func overrides(items []json.RawMessage) []responses.ResponseInputItemUnionParam 
 	return out
 }
 
-// note keeps the items that a request adds to the conversation.
-func (r *run) note(p *responses.ResponseNewParams) error {
-	if !r.keep {
+// recordRequest keeps the items that a request adds to the conversation.
+func (r *run) recordRequest(p *responses.ResponseNewParams) error {
+	if !r.keepItems {
 		return nil
 	}
-	r.sent = make([]json.RawMessage, len(p.Input.OfInputItemList))
+	r.requestItems = make([]json.RawMessage, len(p.Input.OfInputItemList))
 	for i := range p.Input.OfInputItemList {
 		b, err := json.Marshal(&p.Input.OfInputItemList[i])
 		if err != nil {
 			return &ConfigError{Field: fmt.Sprintf("input[%d]", i), Reason: err.Error()}
 		}
-		r.sent[i] = b
-		if r.loop.State == Stateless && i < len(r.answer.Items) && bytes.Equal(respell(b), respell(r.answer.Items[i])) {
-			r.sent[i] = r.answer.Items[i] // to the byte
+		r.requestItems[i] = b
+		if r.loop.State == Stateless && i < len(r.answer.Items) && bytes.Equal(compactJSON(b), compactJSON(r.answer.Items[i])) {
+			r.requestItems[i] = r.answer.Items[i] // to the byte
 		}
 	}
 	return nil
 }
 
-// remember adds a completed response, and what asked for it, to the items.
-func (r *run) remember(reply *reply) {
-	if !r.keep {
+// recordResponse adds a completed response, and what asked for it, to the items.
+func (r *run) recordResponse(response *response) {
+	if !r.keepItems {
 		return
 	}
 	a := r.answer
-	if r.loop.State == Stateless || r.replay {
+	if r.loop.State == Stateless || r.resend {
 		a.Items = nil // what was sent begins with all of them
 	}
-	a.Items = slices.Concat(a.Items, r.sent, replayable(reply.items()))
-	r.sent, r.replay = nil, false
+	a.Items = slices.Concat(a.Items, r.requestItems, replayable(response.items()))
+	r.requestItems, r.resend = nil, false
 }
 
 // replayable are the items of a response in the form in which they can be sent
@@ -120,15 +120,15 @@ func (r *run) remember(reply *reply) {
 func replayable(items []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, raw := range items {
-		var head struct{ Type, Role string }
-		json.Unmarshal(raw, &head)
-		if head.Type == "additional_tools" && head.Role != "developer" {
+		var item struct{ Type, Role string }
+		json.Unmarshal(raw, &item)
+		if item.Type == "additional_tools" && item.Role != "developer" {
 			continue
 		}
 		if bytes.Contains(raw, []byte(`"created_by"`)) {
-			raw = without(raw, "created_by")
-			if head.Type == "shell_call_output" {
-				raw = withoutEach(raw, "output", "created_by")
+			raw = withoutMember(raw, "created_by")
+			if item.Type == "shell_call_output" {
+				raw = withoutMemberOfEach(raw, "output", "created_by")
 			}
 		}
 		out = append(out, raw)
@@ -142,27 +142,27 @@ func replayable(items []json.RawMessage) []json.RawMessage {
 func withoutIDs(items []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, raw := range items {
-		var head struct{ Type, ID string }
-		json.Unmarshal(raw, &head)
-		if head.Type == "reasoning" || head.Type == "item_reference" {
+		var item struct{ Type, ID string }
+		json.Unmarshal(raw, &item)
+		if item.Type == "reasoning" || item.Type == "item_reference" {
 			continue
 		}
-		if head.ID != "" {
-			raw = without(raw, "id")
+		if item.ID != "" {
+			raw = withoutMember(raw, "id")
 		}
 		out = append(out, raw)
 	}
 	return out
 }
 
-// forgot reports whether the API has lost the response to continue from, and
+// resendIfForgotten reports whether the API has lost the response to continue from, and
 // makes the next request send the conversation itself, once.
-func (r *run) forgot(f *fault) bool {
-	if f == nil || r.loop.State != Chained || r.replay || r.answer.ID == "" || len(r.answer.Items) == 0 {
+func (r *run) resendIfForgotten(f *fault) bool {
+	if f == nil || r.loop.State != Chained || r.resend || r.answer.ID == "" || len(r.answer.Items) == 0 {
 		return false
 	}
-	r.replay = f.forgotten(r.answer.ID)
-	return r.replay
+	r.resend = f.forgotten(r.answer.ID)
+	return r.resend
 }
 
 // busy are the conversations that a run of this process is at. One run at a
@@ -170,7 +170,7 @@ func (r *run) forgot(f *fault) bool {
 // response are open is refused.
 var busy sync.Map
 
-func (r *run) enter() (leave func(), err error) {
+func (r *run) lockConversation() (unlock func(), err error) {
 	id := r.answer.Conversation
 	if id == "" {
 		return func() {}, nil
@@ -181,11 +181,11 @@ func (r *run) enter() (leave func(), err error) {
 	return func() { busy.Delete(id) }, nil
 }
 
-// carry takes over what the next request must answer.
-func (r *run) carry(from *Answer, prompt string, parts []Content) {
+// loadFrom takes over what the next request must answer.
+func (r *run) loadFrom(from *Answer, prompt string, parts []Content) {
 	a := r.answer
 	from = from.clone()
-	r.stopped = from.Stop
+	r.earlierStop = from.Stop
 	a.ID = from.ID
 	a.Conversation = from.Conversation
 	a.ContextTokens = from.ContextTokens
@@ -212,37 +212,37 @@ func (r *run) carry(from *Answer, prompt string, parts []Content) {
 			a.Pending = append(a.Pending, *c)
 		} else if c := from.result(id); c != nil {
 			a.Calls = append(a.Calls, *c)
-			r.carried = append(r.carried, id)
+			r.earlierCalls = append(r.earlierCalls, id)
 		} else {
 			a.Pending = append(a.Pending, Call{ID: id})
 		}
 	}
 }
 
-// accept moves the conversation on to a response that was completed. Of any
+// advance moves the conversation on to a response that was completed. Of any
 // other it keeps the usage and moves nothing.
-func (r *run) accept(reply *reply, calls []item) error {
+func (r *run) advance(response *response, calls []item) error {
 	a := r.answer
-	if err := reply.check(); err != nil {
+	if err := response.check(); err != nil {
 		if a.Partial == "" {
-			a.Partial = reply.text()
+			a.Partial = response.text()
 		}
 		a.Interrupted = a.Partial != "" && !errors.Is(err, ErrFiltered) // which would have the next request refused
 		if r.loop.State == InConversation {
-			r.owe(reply, calls)
+			r.adoptOpenCalls(response, calls)
 		}
 		return err
 	}
-	a.ID = reply.ID
-	u, _ := reply.usage()
+	a.ID = response.ID
+	u, _ := response.usage()
 	a.ContextTokens = u.InputTokens
-	r.tookPrompts()
+	r.clearPrompts()
 	a.Partial = ""
-	a.Paused = len(calls) == 0 && reply.runsProgram()
-	r.remember(reply)
-	r.loadTools(reply.Output)
+	a.Paused = len(calls) == 0 && response.runsProgram()
+	r.recordResponse(response)
+	r.loadTools(response.Output)
 	a.Pending = a.Pending[:0]
-	r.delivered()
+	r.dropSentOutputs()
 	a.Open = nil
 	for _, it := range calls {
 		a.Open = append(a.Open, it.CallID)
@@ -250,32 +250,32 @@ func (r *run) accept(reply *reply, calls []item) error {
 	return nil
 }
 
-// tookPrompts drops the prompts, which the conversation holds now.
-func (r *run) tookPrompts() {
+// clearPrompts drops the prompts, which the conversation holds now.
+func (r *run) clearPrompts() {
 	a := r.answer
 	a.Earlier, a.Prompt, a.Parts = nil, "", nil
 	a.Interrupted, r.shown = false, ""
 }
 
-// delivered drops what an earlier run has left to send.
-func (r *run) delivered() {
+// dropSentOutputs drops what an earlier run has left to send.
+func (r *run) dropSentOutputs() {
 	a := r.answer
-	a.Calls = slices.DeleteFunc(a.Calls, func(c CallResult) bool { return slices.Contains(r.carried, c.ID) })
-	r.carried = nil
+	a.Calls = slices.DeleteFunc(a.Calls, func(c CallResult) bool { return slices.Contains(r.earlierCalls, c.ID) })
+	r.earlierCalls = nil
 }
 
-// owe takes over the calls of a response that cannot be used, but is part of
+// adoptOpenCalls takes over the calls of a response that cannot be used, but is part of
 // its conversation all the same: the API wants outputs for them.
-func (r *run) owe(reply *reply, calls []item) {
-	if reply.Status != "completed" && reply.Status != "incomplete" {
+func (r *run) adoptOpenCalls(response *response, calls []item) {
+	if response.Status != "completed" && response.Status != "incomplete" {
 		return
 	}
 	a := r.answer
-	a.ID, a.Open = reply.ID, nil
-	r.tookPrompts()
-	r.delivered()
+	a.ID, a.Open = response.ID, nil
+	r.clearPrompts()
+	r.dropSentOutputs()
 	a.Pending = []Call{}
-	for _, c := range r.number(calls, a.Turns+1) {
+	for _, c := range r.newCalls(calls, a.Turns+1) {
 		if c.ID != "" && !slices.Contains(a.Open, c.ID) {
 			a.Open = append(a.Open, c.ID)
 			a.Pending = append(a.Pending, c)

@@ -185,30 +185,30 @@ func (r *run) emit(e Event) {
 	}
 }
 
-// A sent is an event from beside the loop's goroutine.
-type sent struct {
+// A sideEvent is an event from beside the loop's goroutine.
+type sideEvent struct {
 	Event
 	read chan<- struct{} // closed when the reader is done with it; may be nil
 }
 
-// send passes an event of a call to the goroutine that emits, and returns when
+// emitAside passes an event of a call to the goroutine that emits, and returns when
 // the reader is done with it.
-func (r *run) send(e Event) {
+func (r *run) emitAside(e Event) {
 	if r.events == nil {
 		return
 	}
 	read := make(chan struct{})
-	r.events <- sent{e, read}
+	r.events <- sideEvent{e, read}
 	<-read
 }
 
-// during runs f beside the caller, which emits meanwhile what f sends.
-func (r *run) during(cancel func(), f func()) {
+// emitWhile runs f beside the caller, which emits meanwhile what f sends.
+func (r *run) emitWhile(cancel func(), f func()) {
 	if r.opts.emit == nil {
 		f()
 		return
 	}
-	r.events = make(chan sent)
+	r.events = make(chan sideEvent)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

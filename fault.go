@@ -145,8 +145,8 @@ func (f *fault) fill(other *fault) {
 	}
 }
 
-// delivered reports whether the API may have made a response before it failed.
-func (f *fault) delivered() bool {
+// maybeDelivered reports whether the API may have made a response before it failed.
+func (f *fault) maybeDelivered() bool {
 	return f.status == 0 || f.status == http.StatusRequestTimeout || f.status >= http.StatusInternalServerError
 }
 

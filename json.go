@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// respell spells JSON in one way: without white space between its tokens, and
+// compactJSON spells JSON in one way: without white space between its tokens, and
 // with the characters that json.Marshal escapes for HTML as they are.
-func respell(data []byte) json.RawMessage {
+func compactJSON(data []byte) json.RawMessage {
 	var buf bytes.Buffer
 	if json.Compact(&buf, data) != nil {
 		return data
@@ -103,31 +103,31 @@ func canonicalValue(dec *json.Decoder, depth int) (any, bool) {
 	return token, !isDelim
 }
 
-// without is a JSON object without one of its members. The others stay as they
+// withoutMember is a JSON object without one of its members. The others stay as they
 // are, to the byte.
-func without(object json.RawMessage, member string) json.RawMessage {
-	return edit(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
+func withoutMember(object json.RawMessage, member string) json.RawMessage {
+	return editMembers(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
 		return value, key != member
 	})
 }
 
-// withoutEach is object with member left out of each element of a list in it.
-func withoutEach(object json.RawMessage, list, member string) json.RawMessage {
-	return edit(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
+// withoutMemberOfEach is object with member left out of each element of a list in it.
+func withoutMemberOfEach(object json.RawMessage, list, member string) json.RawMessage {
+	return editMembers(object, func(key string, value json.RawMessage) (json.RawMessage, bool) {
 		var elements []json.RawMessage
 		if key != list || json.Unmarshal(value, &elements) != nil {
 			return value, true
 		}
 		parts := make([][]byte, len(elements))
 		for i, e := range elements {
-			parts[i] = without(e, member)
+			parts[i] = withoutMember(e, member)
 		}
 		return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]")), true
 	})
 }
 
-// edit lets keep change or leave out the members of a JSON object, in order.
-func edit(object json.RawMessage, keep func(string, json.RawMessage) (json.RawMessage, bool)) json.RawMessage {
+// editMembers lets a function change or leave out the members of a JSON object, in order.
+func editMembers(object json.RawMessage, member func(string, json.RawMessage) (json.RawMessage, bool)) json.RawMessage {
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return object
@@ -143,7 +143,7 @@ func edit(object json.RawMessage, keep func(string, json.RawMessage) (json.RawMe
 		if dec.Decode(&value) != nil {
 			return object
 		}
-		if value, ok := keep(key, value); ok {
+		if value, ok := member(key, value); ok {
 			name, err := json.Marshal(key)
 			if err != nil {
 				return object

@@ -10,7 +10,7 @@ type liveKey struct{}
 
 // A live passes on what the program of one call prints.
 type live struct {
-	events chan<- sent
+	events chan<- sideEvent
 	id     string
 	over   chan struct{}   // closed when the call has its output
 	ended  <-chan struct{} // closed when the handler's context ends
@@ -58,7 +58,7 @@ func Emit(ctx context.Context, e Event) bool {
 // emit passes e on and waits until it was read.
 func (l *live) emit(e Event) bool {
 	read := make(chan struct{})
-	if !l.send(sent{e, read}) {
+	if !l.send(sideEvent{e, read}) {
 		return false
 	}
 	select {
@@ -69,7 +69,7 @@ func (l *live) emit(e Event) bool {
 }
 
 // send passes an event on, unless the call is over.
-func (l *live) send(s sent) bool {
+func (l *live) send(s sideEvent) bool {
 	l.sending.RLock()
 	defer l.sending.RUnlock()
 	select {
@@ -94,11 +94,11 @@ type liveWriter struct {
 
 func (w *liveWriter) Write(p []byte) (int, error) {
 	all := append(w.rest, p...)
-	whole := trimPartialEnd(all)
+	whole := trimPartialRuneEnd(all)
 	w.rest = append([]byte(nil), all[len(whole):]...)
 	if len(whole) == 0 {
 		return len(p), nil
 	}
-	w.send(sent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: valid(whole)}})
+	w.send(sideEvent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: toValidUTF8(whole)}})
 	return len(p), nil
 }

@@ -142,26 +142,26 @@ func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string, parts 
 // A run is the state of one call of Run or Continue.
 type run struct {
 	*settings
-	opts   options
-	log    *slog.Logger
-	answer *Answer
-	events chan sent // of the calls that run, when there is a reader
-	link   link
-	sent   []json.RawMessage
-	replay bool // the conversation itself is sent in place of what was forgotten
-	// carried are the IDs of those of answer.Calls that are of an earlier run;
+	opts         options
+	log          *slog.Logger
+	answer       *Answer
+	events       chan sideEvent // of the calls that run, when there is a reader
+	ws           webSocket
+	requestItems []json.RawMessage
+	resend       bool // the conversation itself is sent in place of what was forgotten
+	// earlierCalls are the IDs of those of answer.Calls that are of an earlier run;
 	// they are dropped once they were sent.
-	carried  []string
-	offered  map[string]bool   // the tools of the last request; nil for all
-	loaded   []json.RawMessage // lists of tools that items of the conversation have loaded
-	keep     bool              // the conversation's items are kept
-	stopped  StopReason        // of the answer that the run continues from
-	shown    string            // of an answer that broke off before the run, which begins it anew
-	states   toolStates
-	requests int // made so far
-	badTurns int
-	repeats  int
-	last     string // calls and outputs of the round before
+	earlierCalls []string
+	offered      map[string]bool   // the tools of the last request; nil for all
+	loaded       []json.RawMessage // lists of tools that items of the conversation have loaded
+	keepItems    bool              // the conversation's items are kept
+	earlierStop  StopReason        // of the answer that the run continues from
+	shown        string            // of an answer that broke off before the run, which begins it anew
+	states       toolStates
+	requests     int // made so far
+	badTurns     int
+	repeats      int
+	lastRound    string // calls and outputs of the round before
 }
 
 // options are what the ways to start a run differ in.
@@ -177,22 +177,22 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 	if end != nil {
 		defer func() { end(r.answer, err) }()
 	}
-	r.carry(from, prompt, parts)
+	r.loadFrom(from, prompt, parts)
 	s, err := l.settings()
 	if err == nil {
 		r.settings, r.log = s, s.logger
-		r.keep = l.State == Stateless || l.KeepItems && (from.ID == "" || len(from.Items) > 0)
+		r.keepItems = l.State == Stateless || l.KeepItems && (from.ID == "" || len(from.Items) > 0)
 		err = r.check(prompt, parts)
 	}
 	if err == nil {
-		var leave func()
-		if leave, err = r.enter(); err == nil {
-			defer leave()
-			defer r.disconnect()
+		var unlock func()
+		if unlock, err = r.lockConversation(); err == nil {
+			defer unlock()
+			defer r.closeWebSocket()
 			if l.BeforeRequest != nil { // which may not list what the conversation has loaded
 				r.loadTools(decodeItems(r.answer.Items))
 			}
-			err = r.drive(ctx)
+			err = r.runTurns(ctx)
 		}
 	}
 	a := r.answer
@@ -222,44 +222,44 @@ func (r *run) check(prompt string, parts []Content) error {
 	return checkDecisions(r.answer.Pending)
 }
 
-// drive is the one loop body: a request, what the response says, a round of
+// runTurns is the one loop body: a request, what the response says, a round of
 // calls, and again.
-func (r *run) drive(ctx context.Context) error {
-	if err := r.decided(ctx); err != nil {
+func (r *run) runTurns(ctx context.Context) error {
+	if err := r.applyDecisions(ctx); err != nil {
 		return err
 	}
 	r.shown, r.answer.Partial, r.answer.Interrupted = r.answer.Partial, "", false
 	for {
-		reply, err := r.respond(ctx)
+		response, err := r.nextResponse(ctx)
 		if err != nil {
 			return err
 		}
-		calls := reply.calls()
-		if err := r.accept(reply, calls); err != nil {
+		calls := response.calls()
+		if err := r.advance(response, calls); err != nil {
 			return err
 		}
 		if len(calls) == 0 && !r.answer.Paused {
-			return r.finish(reply)
+			return r.finish(response)
 		}
 		if r.answer.Turns == r.maxTurns {
-			r.answer.Pending = r.number(calls, r.answer.Turns+1)
-			r.answer.Partial = reply.text()
+			r.answer.Pending = r.newCalls(calls, r.answer.Turns+1)
+			r.answer.Partial = response.text()
 			if len(calls) == 0 {
 				return fmt.Errorf("%w: after %d rounds a program is not at its end", ErrMaxTurns, r.maxTurns)
 			}
 			return fmt.Errorf("%w: %d calls after %d rounds were not run", ErrMaxTurns, len(calls), r.maxTurns)
 		}
 		r.answer.Turns++
-		r.answer.Pending = r.number(calls, r.answer.Turns)
-		if err := r.round(ctx, r.answer.Pending); err != nil {
+		r.answer.Pending = r.newCalls(calls, r.answer.Turns)
+		if err := r.runRound(ctx, r.answer.Pending); err != nil {
 			return err
 		}
 	}
 }
 
 // finish takes the answer out of a response without calls.
-func (r *run) finish(reply *reply) error {
-	text, last, refused := reply.answer()
+func (r *run) finish(response *response) error {
+	text, last, refused := response.answer()
 	r.answer.Text = text
 	if r.opts.value != nil {
 		*r.opts.value = last
@@ -268,7 +268,7 @@ func (r *run) finish(reply *reply) error {
 	case refused:
 		return fmt.Errorf("%w: %.200s", ErrRefused, text)
 	case strings.TrimSpace(text) == "":
-		r.answer.Partial = reply.text()
+		r.answer.Partial = response.text()
 		return ErrEmpty
 	}
 	r.answer.Stop = StopAnswered

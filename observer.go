@@ -117,7 +117,7 @@ func (l *Loop) observeRun(ctx context.Context, from *Answer, prompt string) (obs
 }
 
 // observeResponse begins a response, as observeRun a run.
-func (r *run) observeResponse(ctx context.Context, params *responses.ResponseNewParams) (observed context.Context, end func(*reply, int, error)) {
+func (r *run) observeResponse(ctx context.Context, params *responses.ResponseNewParams) (observed context.Context, end func(*response, int, error)) {
 	l := r.loop
 	if l.Observer == nil {
 		return ctx, nil
@@ -131,13 +131,13 @@ func (r *run) observeResponse(ctx context.Context, params *responses.ResponseNew
 	if done == nil {
 		return observed, nil
 	}
-	return observed, func(reply *reply, attempts int, err error) {
+	return observed, func(response *response, attempts int, err error) {
 		e := ResponseEnd{Attempts: attempts, Err: err}
-		if reply != nil {
-			e.ID, e.Status, e.Reason, e.FirstEvent = reply.ID, reply.Status, reply.IncompleteDetails.Reason, reply.first
-			e.Text, e.Calls = reply.text(), r.number(reply.calls(), r.answer.Turns+1)
-			e.Usage, _ = reply.usage()
-			e.Err = reply.check()
+		if response != nil {
+			e.ID, e.Status, e.Reason, e.FirstEvent = response.ID, response.Status, response.IncompleteDetails.Reason, response.first
+			e.Text, e.Calls = response.text(), r.newCalls(response.calls(), r.answer.Turns+1)
+			e.Usage, _ = response.usage()
+			e.Err = response.check()
 		}
 		defer l.recovered(ctx)
 		done(e)

@@ -96,7 +96,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	for _, m := range a.unsent() {
 		input = append(input, m.item())
 	}
-	r.attach(&params, input)
+	r.addConversation(&params, input)
 	r.offered = nil
 	last := l.FinalAnswer && a.Turns == r.maxTurns && len(l.Tools) > 0
 	if l.BeforeRequest != nil {
@@ -111,7 +111,7 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 			return params, err
 		}
 		if a.Turns > 0 || len(a.Open) > 0 && !a.hasPrompt() { // the run, or one before, has had its call
-			unforce(&params.ToolChoice)
+			relaxToolChoice(&params.ToolChoice)
 		}
 		if r.opts.format != nil { // it may have set the rest of Text
 			params.Text.Format = *r.opts.format
@@ -124,12 +124,12 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	if last {
 		params.ToolChoice = responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: param.NewOpt(responses.ToolChoiceOptionsNone)}
 	}
-	return params, r.note(&params)
+	return params, r.recordRequest(&params)
 }
 
-// unforce turns a choice that forces a call into auto: kept from request to
+// relaxToolChoice turns a choice that forces a call into auto: kept from request to
 // request it would never let the model answer.
-func unforce(c *responses.ResponseNewParamsToolChoiceUnion) {
+func relaxToolChoice(c *responses.ResponseNewParamsToolChoiceUnion) {
 	if c.OfAllowedTools != nil {
 		if c.OfAllowedTools.Mode == responses.ToolChoiceAllowedModeRequired {
 			allowed := *c.OfAllowedTools
@@ -211,7 +211,7 @@ func (r *run) notRun(c *Call) string {
 	if c.digest != "" {
 		return "not run: this call needs approval, and none was given"
 	}
-	if r.stopped == StopMaxTurns {
+	if r.earlierStop == StopMaxTurns {
 		return "not run: the limit of rounds of tool calls was reached"
 	}
 	return "not run: the run ended before this call was started"
@@ -226,7 +226,7 @@ func (r *run) checkEdited(p *responses.ResponseNewParams) error {
 		return &ConfigError{Field: hook + "model", Reason: "is empty"}
 	case p.Background.Valid() && p.Background.Value:
 		return &ConfigError{Field: hook + "background", Reason: "is true, but a Loop waits for its responses"}
-	case p.Input.OfInputItemList == nil && (r.keep || len(r.answer.Open) > 0):
+	case p.Input.OfInputItemList == nil && (r.keepItems || len(r.answer.Open) > 0):
 		return &ConfigError{Field: hook + "input", Reason: "is no list of items any more, but the conversation or the outputs of calls are in it; add to OfInputItemList"}
 	case r.loop.State == Stateless && stored:
 		return &ConfigError{Field: hook + "store", Reason: "is not false, but Loop.State is Stateless"}

@@ -12,19 +12,19 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// A reply is what a Loop reads of a response. Decoding no more than this is
+// A response is what a Loop reads of one. Decoding no more than this is
 // most of what a Loop saves over a client that decodes all of it.
-type reply struct {
+type response struct {
 	ID                string `json:"id"`
 	Status            string `json:"status"`
 	IncompleteDetails struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
-	Model       string      `json:"model"`
-	ServiceTier string      `json:"service_tier"`
-	Error       *fault      `json:"error"`
-	Usage       *replyUsage `json:"usage"`
-	Output      []item      `json:"output"`
+	Model       string         `json:"model"`
+	ServiceTier string         `json:"service_tier"`
+	Error       *fault         `json:"error"`
+	Usage       *responseUsage `json:"usage"`
+	Output      []item         `json:"output"`
 
 	body []byte            // of the response, nil if there is none
 	raw  []json.RawMessage // the output, if it is not that of body
@@ -33,7 +33,7 @@ type reply struct {
 	first time.Duration // from the sending of the request to the first event
 }
 
-type replyUsage struct {
+type responseUsage struct {
 	InputTokens        int64 `json:"input_tokens"`
 	InputTokensDetails struct {
 		CachedTokens     int64 `json:"cached_tokens"`
@@ -70,8 +70,8 @@ type item struct {
 // model made it itself.
 type callerID string
 
-func decodeReply(body []byte) (*reply, error) {
-	r := new(reply)
+func decodeResponse(body []byte) (*response, error) {
+	r := new(response)
 	err := json.Unmarshal(body, r)
 	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && odd.Field != "" {
 		// A field of another type counts as missing, as for openai-go, unless it
@@ -81,20 +81,20 @@ func decodeReply(body []byte) (*reply, error) {
 	if err != nil {
 		return nil, &ProtocolError{ID: r.ID, Reason: "not a response: " + notJSON(body, err)}
 	}
-	r.settle()
+	r.inferStatus()
 	r.body = body
 	return r, nil
 }
 
-// settle makes a failed response of an error in the place of one.
-func (r *reply) settle() {
+// inferStatus makes a failed response of an error in the place of one.
+func (r *response) inferStatus() {
 	if r.Status == "" && r.Error != nil {
 		r.Status = "failed"
 	}
 }
 
 // setOutput gives r the output items that came one by one.
-func (r *reply) setOutput(items []json.RawMessage) error {
+func (r *response) setOutput(items []json.RawMessage) error {
 	list, err := json.Marshal(items)
 	if err != nil {
 		return &ProtocolError{ID: r.ID, Reason: err.Error()}
@@ -118,7 +118,7 @@ func decodeItems(raw []json.RawMessage) []item {
 }
 
 // items are the output items to the byte.
-func (r *reply) items() []json.RawMessage {
+func (r *response) items() []json.RawMessage {
 	if r.raw != nil || r.body == nil {
 		return r.raw
 	}
@@ -143,19 +143,19 @@ func snippet(body []byte) []byte {
 	return body[:min(len(body), most)]
 }
 
-// readReply takes what a Loop reads out of a response that openai-go decoded,
+// convertResponse takes what a Loop reads out of a response that openai-go decoded,
 // or that a stand-in made field by field.
-func readReply(res *responses.Response) (*reply, error) {
+func convertResponse(res *responses.Response) (*response, error) {
 	if raw := res.RawJSON(); raw != "" {
-		return decodeReply([]byte(raw))
+		return decodeResponse([]byte(raw))
 	}
-	r := &reply{ID: res.ID, Status: string(res.Status), Model: res.Model, ServiceTier: string(res.ServiceTier)}
+	r := &response{ID: res.ID, Status: string(res.Status), Model: res.Model, ServiceTier: string(res.ServiceTier)}
 	r.IncompleteDetails.Reason = res.IncompleteDetails.Reason
 	if e := res.Error; e.Code != "" || e.Message != "" {
 		r.Error = &fault{code: string(e.Code), kind: e.Type, param: e.Param, message: e.Message, wait: waitInText(e.Message)}
 	}
 	if u := res.Usage; u.TotalTokens != 0 || u.InputTokens != 0 || u.OutputTokens != 0 {
-		r.Usage = &replyUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.TotalTokens}
+		r.Usage = &responseUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.TotalTokens}
 		r.Usage.InputTokensDetails.CachedTokens = u.InputTokensDetails.CachedTokens
 		r.Usage.InputTokensDetails.CacheWriteTokens = u.InputTokensDetails.CacheWriteTokens
 		r.Usage.OutputTokensDetails.ReasoningTokens = u.OutputTokensDetails.ReasoningTokens
@@ -187,7 +187,7 @@ func readReply(res *responses.Response) (*reply, error) {
 }
 
 // usage is what the response used, and whether it said so.
-func (r *reply) usage() (u Usage, ok bool) {
+func (r *response) usage() (u Usage, ok bool) {
 	if r.Usage == nil {
 		return u, false
 	}
@@ -206,7 +206,7 @@ func (r *reply) usage() (u Usage, ok bool) {
 }
 
 // check returns nil for a response that the conversation can go on from.
-func (r *reply) check() error {
+func (r *response) check() error {
 	switch r.Status {
 	case "completed":
 	case "incomplete":
@@ -281,7 +281,7 @@ func (it *item) finished() bool {
 }
 
 // calls are the tool calls of the response.
-func (r *reply) calls() []item {
+func (r *response) calls() []item {
 	var calls []item
 	for _, it := range r.Output {
 		if it.isCall() {
@@ -294,7 +294,7 @@ func (r *reply) calls() []item {
 // runsProgram reports whether the response is no answer because a program that
 // OpenAI runs has paused or has just ended: an empty request lets the model go
 // on.
-func (r *reply) runsProgram() bool {
+func (r *response) runsProgram() bool {
 	programs := 0
 	for _, it := range r.Output {
 		switch it.Type {
@@ -354,7 +354,7 @@ func partsOf(list json.RawMessage) []part {
 // when it refused. Messages that only comment on the work are left out. The last
 // is the text of the last message alone, of those that are called final if any
 // are.
-func (r *reply) answer() (text, last string, refused bool) {
+func (r *response) answer() (text, last string, refused bool) {
 	var texts, refusals []string
 	final := false
 	for _, it := range r.Output {
@@ -386,7 +386,7 @@ func (r *reply) answer() (text, last string, refused bool) {
 }
 
 // text is all that the response says, comments too.
-func (r *reply) text() string {
+func (r *response) text() string {
 	var texts []string
 	for _, it := range r.Output {
 		if it.Type == "message" {
@@ -400,8 +400,8 @@ func (r *reply) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// tell emits what of a response the reader has not been told while it came.
-func (r *reply) tell(emit func(Event)) {
+// emitEvents emits what of a response the reader has not been told while it came.
+func (r *response) emitEvents(emit func(Event)) {
 	reasoned := r.told.reasoning != nil
 	for i, it := range r.Output {
 		switch {

@@ -87,7 +87,7 @@ func (r *Result) SetOutput(stdout, stderr *Capture) {
 	out, err := stdout.text(), stderr.text()
 	r.StdoutBytes, r.StderrBytes = out.size(), err.size()
 	var cutOut, cutErr bool
-	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.epitaph(), jsonText, DefaultMaxOutput)
+	r.Stdout, r.Stderr, cutOut, cutErr = r.fit(out, err, r.statusLine(), jsonText, DefaultMaxOutput)
 	r.StdoutTruncated, r.StderrTruncated = cutOut, cutErr
 }
 
@@ -150,7 +150,7 @@ func (r *Result) fit(stdout, stderr text, note string, as encoding, limit int) (
 		room -= encodedLen(note, as)
 	}
 	room = max(room, 0)
-	costOut, costErr := stdout.cost(room, as), stderr.cost(room, as)
+	costOut, costErr := stdout.encodedSize(room, as), stderr.encodedSize(room, as)
 	roomOut, roomErr := room/2, room/2
 	switch {
 	case costOut+costErr <= room || costOut <= room/2:
@@ -158,13 +158,13 @@ func (r *Result) fit(stdout, stderr text, note string, as encoding, limit int) (
 	case costErr <= room/2:
 		roomOut, roomErr = room-costErr, costErr
 	}
-	out, cutOut = stdout.cut(roomOut, as)
-	err, cutErr = stderr.cut(roomErr, as)
+	out, cutOut = stdout.truncate(roomOut, as)
+	err, cutErr = stderr.truncate(roomErr, as)
 	return out, err + note, cutOut, cutErr
 }
 
-// epitaph is the line that tells the model what killed the program.
-func (r *Result) epitaph() string {
+// statusLine is the line that tells the model what killed the program.
+func (r *Result) statusLine() string {
 	switch {
 	case r.End == EndTimeout:
 		if r.Limits.Time > 0 {

@@ -26,14 +26,14 @@ var (
 // A round is calls of one response while they run.
 type round struct {
 	*run
-	calls []Call
-	rest  []Call // pending calls that are not of this round
-	stop  context.CancelCauseFunc
-	began time.Time
+	calls  []Call
+	others []Call // pending calls that are not of this round
+	stop   context.CancelCauseFunc
+	began  time.Time
 
 	mu       sync.Mutex // of what follows, and of calls while they run
 	outcomes []*outcome // by call; nil while it has none
-	why      error      // what stopped the round, other than the caller
+	err      error      // what stopped the round, other than the caller
 }
 
 // An outcome is what became of a call.
@@ -42,40 +42,40 @@ type outcome struct {
 	// What the handler's error was is found out under the guard of handle, as
 	// its methods are not ours.
 	abort   error // not nil if the handler stopped the run
-	refused bool  // the call could not be made: unknown tool, bad arguments
+	badCall bool  // the call could not be made: unknown tool, bad arguments
 }
 
-// round runs calls, the last of the answer's Pending, and moves those that get
+// runRound runs calls, the last of the answer's Pending, and moves those that get
 // an output to its Calls. Its error is why the run cannot go on; whatever
 // finished until then is kept.
-func (r *run) round(ctx context.Context, calls []Call) error {
+func (r *run) runRound(ctx context.Context, calls []Call) error {
 	roundCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	a := r.answer
-	rd := &round{run: r, calls: calls, rest: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), outcomes: make([]*outcome, len(calls))}
+	rd := &round{run: r, calls: calls, others: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), outcomes: make([]*outcome, len(calls))}
 	for i := range calls {
 		if r.needsApproval(ctx, &calls[i]) {
 			calls[i].digest = digest(calls[i])
 		}
 	}
 	rd.checkpoint(ctx)
-	r.during(func() { stop(errStopped) }, func() { rd.all(roundCtx) })
+	r.emitWhile(func() { stop(errStopped) }, func() { rd.runAll(roundCtx) })
 
-	a.Pending, a.Calls = rd.settled(false)
+	a.Pending, a.Calls = rd.progress(false)
 	switch {
-	case rd.why != nil:
-		return rd.why
+	case rd.err != nil:
+		return rd.err
 	case ctx.Err() != nil:
 		return r.ended(ctx, nil)
 	}
-	if names := waiting(a.Pending); names != "" && len(rd.rest) == 0 {
+	if names := callNames(a.Pending); names != "" && len(rd.others) == 0 {
 		return fmt.Errorf("%w: %s", ErrApproval, names)
 	}
-	return r.judge(rd.outcomes)
+	return r.checkProgress(rd.outcomes)
 }
 
-// all runs the calls side by side, serial ones each alone.
-func (rd *round) all(ctx context.Context) {
+// runAll runs the calls side by side, serial ones each alone.
+func (rd *round) runAll(ctx context.Context) {
 	for first := 0; first < len(rd.calls); {
 		last := first + 1
 		for !rd.serial(first) && last < len(rd.calls) && !rd.serial(last) {
@@ -87,7 +87,7 @@ func (rd *round) all(ctx context.Context) {
 			begun := make(chan struct{})
 			group.Go(func() error {
 				for n, i := range chain {
-					rd.one(ctx, i, func() {
+					rd.runOne(ctx, i, func() {
 						if n == 0 {
 							close(begun)
 						}
@@ -129,21 +129,21 @@ func (rd *round) serial(i int) bool {
 	return t != nil && t.Serial
 }
 
-// one runs the call i unless the round has ended. It calls begun when that is
+// runOne runs the call i unless the round has ended. It calls begun when that is
 // known and the reader has been told.
-func (rd *round) one(ctx context.Context, i int, begun func()) {
+func (rd *round) runOne(ctx context.Context, i int, begun func()) {
 	call := rd.calls[i]
-	runs := ctx.Err() == nil && !call.held()
+	runs := ctx.Err() == nil && !call.needsDecision()
 	if runs {
-		rd.send(CallStarted{call})
-		runs = rd.start(ctx, i) // unless the reader has ended the run
+		rd.emitAside(CallStarted{call})
+		runs = rd.markStarted(ctx, i) // unless the reader has ended the run
 	}
 	begun()
 	if !runs {
 		return
 	}
 	callCtx, end := rd.observeCall(ctx, call, rd.began)
-	out, left := rd.call(callCtx, call)
+	out, left := rd.runCall(callCtx, call)
 	if end != nil {
 		end(out)
 	}
@@ -163,11 +163,11 @@ func (rd *round) one(ctx context.Context, i int, begun func()) {
 	}
 	rd.mu.Unlock()
 	if out != nil {
-		rd.send(CallFinished{out.CallResult})
+		rd.emitAside(CallFinished{out.CallResult})
 	}
 }
 
-func (rd *round) start(ctx context.Context, i int) bool {
+func (rd *round) markStarted(ctx context.Context, i int) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
 	if ctx.Err() != nil {
@@ -179,8 +179,8 @@ func (rd *round) start(ctx context.Context, i int) bool {
 
 // fail ends the round for a reason of its own. The first one counts.
 func (rd *round) fail(err error) {
-	if rd.why == nil {
-		rd.why = err
+	if rd.err == nil {
+		rd.err = err
 		rd.stop(errStopped)
 	}
 }
@@ -198,7 +198,7 @@ func (rd *round) checkpointLocked(ctx context.Context) {
 		return
 	}
 	now := *rd.answer
-	now.Pending, now.Calls = rd.settled(true)
+	now.Pending, now.Calls = rd.progress(true)
 	now.ToolState = rd.states.copy()
 	snapshot := now.clone()
 	err := guard(func() error { return rd.loop.Checkpoint(context.WithoutCancel(ctx), snapshot) })
@@ -218,9 +218,9 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// settled are the answer's Pending and Calls with what the round has so far.
-func (rd *round) settled(mayHaveStarted bool) (pending []Call, done []CallResult) {
-	pending = append([]Call{}, rd.rest...)
+// progress are the answer's Pending and Calls with what the round has so far.
+func (rd *round) progress(mayHaveStarted bool) (pending []Call, done []CallResult) {
+	pending = append([]Call{}, rd.others...)
 	done = slices.Clone(rd.answer.Calls)
 	for i, out := range rd.outcomes {
 		if out != nil {
@@ -228,7 +228,7 @@ func (rd *round) settled(mayHaveStarted bool) (pending []Call, done []CallResult
 			continue
 		}
 		c := rd.calls[i]
-		if mayHaveStarted && !c.held() {
+		if mayHaveStarted && !c.needsDecision() {
 			c.Started = true
 		}
 		pending = append(pending, c)
@@ -236,9 +236,9 @@ func (rd *round) settled(mayHaveStarted bool) (pending []Call, done []CallResult
 	return pending, done
 }
 
-// call runs one call. The outcome is nil when the call has no output because
+// runCall runs one call. The outcome is nil when the call has no output because
 // ctx ended; left reports that its handler still runs.
-func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
+func (r *run) runCall(ctx context.Context, call Call) (out *outcome, left bool) {
 	tool := r.tool(call.Name)
 	if tool == nil {
 		has := "there are no tools to call now"
@@ -247,7 +247,7 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 		}
 		text := fmt.Sprintf("unknown tool %.80q; %s", call.Name, has)
 		out := r.errorOutput(text)
-		return &outcome{CallResult: CallResult{Call: call.done(), Output: out, Err: ErrUnknownTool}, refused: true}, false
+		return &outcome{CallResult: CallResult{Call: call.settled(), Output: out, Err: ErrUnknownTool}, badCall: true}, false
 	}
 	toolCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,7 +267,7 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 
 	start := time.Now()
 	done := make(chan *outcome, 1) // buffered: nobody may be there any more
-	go r.handle(handlerCtx, tool, call, done)
+	go r.runHandler(handlerCtx, tool, call, done)
 	out = &outcome{}
 	returned := true
 	select {
@@ -285,7 +285,7 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 			}
 		}
 	}
-	out.Call, out.Duration = call.done(), time.Since(start)
+	out.Call, out.Duration = call.settled(), time.Since(start)
 	switch {
 	case returned && out.Err == nil:
 	case ctx.Err() != nil:
@@ -307,8 +307,8 @@ func (r *run) call(ctx context.Context, call Call) (out *outcome, left bool) {
 	return out, !returned
 }
 
-// handle runs the handler of a call and sends one outcome, whatever it does.
-func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *outcome) {
+// runHandler runs the handler of a call and sends one outcome, whatever it does.
+func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<- *outcome) {
 	out := new(outcome)
 	returned := false
 	defer func() {
@@ -319,7 +319,7 @@ func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *ou
 		}
 		done <- out
 	}()
-	res, err := tool.answer(ctx, call)
+	res, err := tool.handle(ctx, call)
 	if err == nil {
 		err = res.check()
 	}
@@ -330,7 +330,7 @@ func (r *run) handle(ctx context.Context, tool *Tool, call Call, done chan<- *ou
 			returned = true
 			return
 		}
-		_, out.refused = errors.AsType[*ArgumentsError](err)
+		_, out.badCall = errors.AsType[*ArgumentsError](err)
 		if res.Text == "" {
 			res.Text = err.Error()
 		}
@@ -370,8 +370,8 @@ func (r *run) toolNames() []string {
 // arguments by then only spends the caller's tokens.
 const maxBadTurns = 4
 
-// judge stops a model that gets nowhere.
-func (r *run) judge(round []*outcome) error {
+// checkProgress stops a model that gets nowhere.
+func (r *run) checkProgress(round []*outcome) error {
 	if len(round) == 0 { // a program goes on
 		return nil
 	}
@@ -382,7 +382,7 @@ func (r *run) judge(round []*outcome) error {
 		if out == nil { // it waits for approval
 			continue
 		}
-		if last = out.Text; out.refused {
+		if last = out.Text; out.badCall {
 			bad++
 		}
 		if r.maxRepeats > 0 {
@@ -398,10 +398,10 @@ func (r *run) judge(round []*outcome) error {
 		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, last)
 	}
 	if r.maxRepeats > 0 {
-		if s := calls.String(); s == r.last {
+		if s := calls.String(); s == r.lastRound {
 			r.repeats++
 		} else {
-			r.last, r.repeats = s, 0
+			r.lastRound, r.repeats = s, 0
 		}
 		if r.repeats > r.maxRepeats {
 			return fmt.Errorf("%w: %d rounds were the same", ErrRepeating, r.repeats+1)

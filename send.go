@@ -12,42 +12,42 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// respond sends the next request until it gets a response that is worth
+// nextResponse sends the next request until it gets a response that is worth
 // reading, and counts what every response used.
-func (r *run) respond(ctx context.Context) (*reply, error) {
+func (r *run) nextResponse(ctx context.Context) (*response, error) {
 	params, err := r.request(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.requests++
 	r.emit(RequestStarted{r.requests})
-	t := &tries{}
+	t := &attempts{}
 	ctx, end := r.observeResponse(ctx, &params)
-	reply, err := r.retry(ctx, params, t)
+	response, err := r.retry(ctx, params, t)
 	if end != nil {
-		end(reply, t.count, err)
+		end(response, t.count, err)
 	}
-	return reply, err
+	return response, err
 }
 
 // retry sends a request until it gets a response that is worth reading.
-func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *tries) (*reply, error) {
+func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *attempts) (*response, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, r.ended(ctx, t.last)
 		}
 		t.count++
 		start := time.Now()
-		reply, fail := r.try(ctx, params)
-		if reply != nil {
-			r.count(reply)
-			if fail = reply.failure(); fail != nil && reply.told.any {
+		response, fail := r.attempt(ctx, params)
+		if response != nil {
+			r.addUsage(response)
+			if fail = response.failure(); fail != nil && response.told.any {
 				fail.retry = false
 			}
 		}
 		r.log.DebugContext(ctx, "request", "request", r.requests, "attempt", t.count, "previous", r.answer.ID,
 			"duration", time.Since(start), "failure", fail)
-		if r.forgot(faultOf(reply, fail)) {
+		if r.resendIfForgotten(faultOf(response, fail)) {
 			var err error
 			if params, err = r.request(ctx); err != nil {
 				return nil, err
@@ -56,7 +56,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			continue
 		}
 		if fail == nil {
-			return r.took(reply), nil
+			return r.emitResponse(response), nil
 		}
 		if ctx.Err() != nil && !fail.answered() { // that is why it failed
 			return nil, r.ended(ctx, t.last)
@@ -73,8 +73,8 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			fail.retry = false // what was delivered is in the conversation, and cannot be sent twice
 		}
 		if !fail.retry || t.count >= r.attempts || wait > r.maxRetryWait {
-			if reply != nil {
-				return r.took(reply), nil // it says itself what failed
+			if response != nil {
+				return r.emitResponse(response), nil // it says itself what failed
 			}
 			return nil, t.last
 		}
@@ -90,24 +90,24 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 }
 
 // faultOf is what the server says of a failure, or nil.
-func faultOf(reply *reply, fail *failure) *fault {
+func faultOf(response *response, fail *failure) *fault {
 	switch {
-	case reply != nil && reply.Status == "failed" && !reply.told.any:
-		return reply.Error
-	case reply == nil:
+	case response != nil && response.Status == "failed" && !response.told.any:
+		return response.Error
+	case response == nil:
 		return fail.fault
 	}
 	return nil
 }
 
-// tries are the attempts to send one request.
-type tries struct {
+// attempts are the attempts to send one request.
+type attempts struct {
 	count          int
 	maybeDelivered bool
 	last           error
 }
 
-func (t *tries) add(fail *failure) {
+func (t *attempts) add(fail *failure) {
 	t.maybeDelivered = t.maybeDelivered || fail.maybeDelivered
 	t.last = fail.err
 	switch e := fail.err.(type) {
@@ -118,26 +118,26 @@ func (t *tries) add(fail *failure) {
 	}
 }
 
-func (r *run) count(reply *reply) {
+func (r *run) addUsage(response *response) {
 	r.answer.Responses++
-	if reply.Model != "" {
-		r.answer.Model, r.answer.ServiceTier = reply.Model, reply.ServiceTier
+	if response.Model != "" {
+		r.answer.Model, r.answer.ServiceTier = response.Model, response.ServiceTier
 	}
-	if u, ok := reply.usage(); ok {
+	if u, ok := response.usage(); ok {
 		r.answer.Usage.add(u)
 	} else {
 		r.answer.Unmetered++
 	}
 }
 
-// took tells the reader of the response that the loop goes on with.
-func (r *run) took(reply *reply) *reply {
+// emitResponse tells the reader of the response that the loop goes on with.
+func (r *run) emitResponse(response *response) *response {
 	if r.opts.emit != nil {
-		reply.tell(r.emit)
+		response.emitEvents(r.emit)
 	}
-	u, _ := reply.usage()
-	r.emit(ResponseFinished{Request: r.requests, Usage: u, ID: reply.ID, Model: reply.Model, ServiceTier: reply.ServiceTier})
-	return reply
+	u, _ := response.usage()
+	r.emit(ResponseFinished{Request: r.requests, Usage: u, ID: response.ID, Model: response.Model, ServiceTier: response.ServiceTier})
+	return response
 }
 
 // A failure is why one attempt got nothing that the loop can go on with.
@@ -169,7 +169,7 @@ func (f *failure) String() string {
 
 // failure is not nil for a response that failed and may succeed when it is asked
 // for again.
-func (r *reply) failure() *failure {
+func (r *response) failure() *failure {
 	if r.Status != "failed" {
 		return nil
 	}
@@ -183,17 +183,17 @@ func (r *reply) failure() *failure {
 	return &failure{err: r.check(), retry: true, wait: f.wait, maybeDelivered: true}
 }
 
-// try sends a request once, in the way that suits the reader and the client.
-func (r *run) try(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+// attempt sends a request once, in the way that suits the reader and the client.
+func (r *run) attempt(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
 	if r.loop.WebSocket {
-		if reply, fail, ok := r.converse(ctx, params); ok {
-			return reply, fail
+		if response, fail, ok := r.tryWebSocket(ctx, params); ok {
+			return response, fail
 		}
 	}
 	if r.streams() {
 		return r.stream(ctx, params)
 	}
-	return r.post(ctx, params)
+	return r.create(ctx, params)
 }
 
 // streams reports whether responses are streamed when they come over HTTP.
@@ -208,27 +208,27 @@ func (r *run) streams() bool {
 	return false
 }
 
-// post sends a request once and waits for the whole response.
-func (r *run) post(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
-	var answer *http.Response
+// create sends a request once and waits for the whole response.
+func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
+	var httpRes *http.Response
 	var body []byte
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(nil)}
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&httpRes), capBody(nil)}
 	_, sdk := r.loop.Client.(*responses.ResponseService)
 	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
 		opts = append(opts, option.WithResponseBodyInto(&body))
 	}
 	res, err := r.loop.Client.New(ctx, params, opts...)
 	if err != nil {
-		return nil, classify(err, answer)
+		return nil, classify(err, httpRes)
 	}
-	var got *reply
+	var got *response
 	switch {
 	case sdk:
-		got, err = decodeBody(body, answer.Header)
+		got, err = decodeBody(body, httpRes.Header)
 	case res == nil:
 		err = &ProtocolError{Reason: "the client returned neither a response nor an error"}
 	default:
-		got, err = readReply(res)
+		got, err = convertResponse(res)
 	}
 	if err != nil {
 		return nil, &failure{err: err}

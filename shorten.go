@@ -15,17 +15,17 @@ func shortText(s string, limit int) (short string, cut bool) {
 		if invalidUTF8(s) < 0 {
 			return s, false
 		}
-		if s := valid([]byte(s)); len(s) <= limit {
+		if s := toValidUTF8([]byte(s)); len(s) <= limit {
 			return s, false
 		}
 	}
 	if s != "" && (s[0] == '{' || s[0] == '[' || s[0] == '"') && json.Valid([]byte(s)) {
-		doc, cut := shortJSON([]byte(valid([]byte(s))), limit)
+		doc, cut := shortJSON([]byte(toValidUTF8([]byte(s))), limit)
 		if len(doc) <= limit {
 			return string(doc), cut
 		}
 	}
-	return text{head: []byte(s)}.cut(limit, plain)
+	return text{head: []byte(s)}.truncate(limit, plain)
 }
 
 // shortJSON gives a JSON document in about limit bytes that is valid JSON still.
@@ -62,7 +62,7 @@ func shorter(v []byte, limit, depth int) []byte {
 		if json.Unmarshal(v, &s) != nil {
 			return leftOut(v)
 		}
-		s, _ = text{head: []byte(s)}.cut(max(0, limit-2), jsonText)
+		s, _ = text{head: []byte(s)}.truncate(max(0, limit-2), jsonText)
 		return quoteJSON(s)
 	case (v[0] == '[' || v[0] == '{') && depth < maxShortDepth:
 		return shorterList(v, limit, depth)

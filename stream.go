@@ -111,7 +111,7 @@ func (f *sdkFeed) err() error {
 func (f *sdkFeed) close() error { return f.Close() }
 
 // stream sends a request once and emits the events of its response.
-func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
@@ -123,27 +123,27 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		}
 	}
 
-	var answer *http.Response
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&answer), capBody(alive)}
+	var httpRes *http.Response
+	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&httpRes), capBody(alive)}
 	var events feed
 	switch client := r.loop.Client.(type) {
 	case *responses.ResponseService:
 		var raw *http.Response
 		opts = append(opts, option.WithJSONSet("stream", true), option.WithResponseBodyInto(&raw))
 		if _, err := client.New(ctx, params, opts...); err != nil {
-			return nil, r.streamFailure(ctx, err, answer, nil)
+			return nil, r.streamFailure(ctx, err, httpRes, nil)
 		}
 		events = rawFeed{ssestream.NewDecoder(raw)}
 	case Streamer:
 		s := client.NewStreaming(ctx, params, opts...)
 		if err := s.Err(); err != nil {
-			return nil, r.streamFailure(ctx, err, answer, nil)
+			return nil, r.streamFailure(ctx, err, httpRes, nil)
 		}
 		events = &sdkFeed{Stream: s}
 	}
 	defer events.close()
 
-	a := r.assemble()
+	a := r.newAssembly()
 	for {
 		idle.Reset(a.patience(r.idleTimeout)) // the reader's time is not the server's
 		more := events.next()
@@ -151,22 +151,22 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		if !more {
 			break
 		}
-		reply, err := a.event(events.event())
+		response, err := a.event(events.event())
 		if err != nil {
-			r.cut(a)
-			return nil, &failure{err: &StreamError{ContentType: contentType(answer), Events: a.events, Err: err}, maybeDelivered: true}
+			r.keepPartial(a)
+			return nil, &failure{err: &StreamError{ContentType: contentType(httpRes), Events: a.events, Err: err}, maybeDelivered: true}
 		}
-		if reply != nil {
+		if response != nil {
 			drain(events, cancel)
-			return r.streamed(reply, a), nil
+			return r.streamed(response, a), nil
 		}
 		failed.Store(a.fault != nil)
 	}
 	if a.fault != nil {
 		return r.streamed(a.failed(), a), nil
 	}
-	r.cut(a)
-	return nil, r.streamFailure(ctx, events.err(), answer, a)
+	r.keepPartial(a)
+	return nil, r.streamFailure(ctx, events.err(), httpRes, a)
 }
 
 // eventField matches how a line of server-sent events begins.
@@ -174,17 +174,17 @@ var eventField = regexp.MustCompile(`^\s*(?:event|data|id|retry)?:`)
 
 // decodeBody reads the response that was asked for whole. Some servers stream
 // all the same.
-func decodeBody(body []byte, header http.Header) (*reply, error) {
+func decodeBody(body []byte, header http.Header) (*response, error) {
 	body = bytes.TrimPrefix(body, []byte(byteOrderMark))
 	if !eventField.Match(body) {
-		return decodeReply(body)
+		return decodeResponse(body)
 	}
 	events := rawFeed{ssestream.NewDecoder(&http.Response{Body: &eventBody{ReadCloser: io.NopCloser(bytes.NewReader(body))}})}
 	a := &assembly{emit: func(Event) {}}
 	for events.next() {
-		reply, err := a.event(events.event())
-		if err != nil || reply != nil {
-			return reply, err
+		response, err := a.event(events.event())
+		if err != nil || response != nil {
+			return response, err
 		}
 	}
 	if a.fault != nil {
@@ -195,12 +195,12 @@ func decodeBody(body []byte, header http.Header) (*reply, error) {
 
 // streamed notes what the reader has seen of a response before its end. An error
 // in the place of the response leaves that as all there is of it.
-func (r *run) streamed(reply *reply, a *assembly) *reply {
-	reply.told, reply.first = a.told, a.first
-	if reply.Status != "completed" && len(reply.Output) == 0 {
+func (r *run) streamed(response *response, a *assembly) *response {
+	response.told, response.first = a.told, a.first
+	if response.Status != "completed" && len(response.Output) == 0 {
 		r.answer.Partial, r.answer.Interrupted = a.text.String(), a.text.Len() > 0
 	}
-	return reply
+	return response
 }
 
 // drain reads a stream that has said all to its end, which is near, so that the
@@ -216,8 +216,8 @@ func drain(events feed, cancel context.CancelCauseFunc) {
 	}
 }
 
-// cut keeps what the reader has seen of a response that will not be finished.
-func (r *run) cut(a *assembly) {
+// keepPartial keeps what the reader has seen of a response that will not be finished.
+func (r *run) keepPartial(a *assembly) {
 	if a.events == 0 {
 		return
 	}
@@ -228,15 +228,15 @@ func (r *run) cut(a *assembly) {
 
 // streamFailure says what to make of a request that failed, or of a stream that
 // ended too early when a is not nil.
-func (r *run) streamFailure(ctx context.Context, err error, answer *http.Response, a *assembly) *failure {
+func (r *run) streamFailure(ctx context.Context, err error, httpRes *http.Response, a *assembly) *failure {
 	if context.Cause(ctx) == ErrIdleStream {
 		err = ErrIdleStream
 	}
 	if a == nil && err != ErrIdleStream {
-		return classify(err, answer)
+		return classify(err, httpRes)
 	}
 	f := &failure{wait: -1, maybeDelivered: true}
-	e := &StreamError{ContentType: contentType(answer), Err: err}
+	e := &StreamError{ContentType: contentType(httpRes), Err: err}
 	if a != nil {
 		e.Events = a.events
 		// What the reader has seen cannot be taken back, and what is no
@@ -254,18 +254,18 @@ func (r *run) streamFailure(ctx context.Context, err error, answer *http.Respons
 	return f
 }
 
-func contentType(answer *http.Response) string {
-	if answer == nil {
+func contentType(httpRes *http.Response) string {
+	if httpRes == nil {
 		return ""
 	}
-	return answer.Header.Get("Content-Type")
+	return httpRes.Header.Get("Content-Type")
 }
 
 // faultPatience is how long the response that failed may take to follow the
 // event that says why. OpenAI's service sends both at once.
 const faultPatience = 500 * time.Millisecond
 
-// An assembly makes a reply of the events of one response.
+// An assembly makes a response of the events of one response.
 type assembly struct {
 	emit   func(Event)
 	read   bool          // somebody reads what is emitted
@@ -325,9 +325,9 @@ func (a *assembly) patience(idle time.Duration) time.Duration {
 	return idle
 }
 
-// event takes in one event, whose name may be empty. The reply is not nil when
+// event takes in one event, whose name may be empty. The response is not nil when
 // it was the last one.
-func (a *assembly) event(name string, data []byte) (*reply, error) {
+func (a *assembly) event(name string, data []byte) (*response, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || bytes.Equal(data, []byte("[DONE]")) {
 		return nil, nil // of compatible servers
@@ -354,11 +354,11 @@ func (a *assembly) event(name string, data []byte) (*reply, error) {
 		text := deltaText(e.Delta)
 		a.text.WriteString(text)
 		a.told.text = true
-		a.tell(TextDelta{text, a.phases[e.OutputIndex], e.OutputIndex})
+		a.emitEvent(TextDelta{text, a.phases[e.OutputIndex], e.OutputIndex})
 	case "response.reasoning_summary_text.delta":
-		a.tell(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.SummaryIndex}))
+		a.emitEvent(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.SummaryIndex}))
 	case "response.reasoning_text.delta":
-		a.tell(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.ContentIndex, Raw: true}))
+		a.emitEvent(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.ContentIndex, Raw: true}))
 	case "response.output_item.added":
 		a.added(e)
 	case "response.output_item.done":
@@ -381,11 +381,11 @@ func (a *assembly) event(name string, data []byte) (*reply, error) {
 
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
-func (r *run) assemble() *assembly {
+func (r *run) newAssembly() *assembly {
 	return &assembly{emit: r.emit, read: r.opts.emit != nil, start: time.Now()}
 }
 
-func (a *assembly) tell(e Event) {
+func (a *assembly) emitEvent(e Event) {
 	a.told.any = a.read
 	a.emit(e)
 }
@@ -406,7 +406,7 @@ func (a *assembly) added(e streamEvent) {
 			a.told.calls = make(map[string]bool)
 		}
 		a.told.calls[it.CallID] = true
-		a.tell(CallAnnounced{it.CallID, it.Name})
+		a.emitEvent(CallAnnounced{it.CallID, it.Name})
 	}
 }
 
@@ -415,7 +415,7 @@ func (a *assembly) added(e streamEvent) {
 // status, as some servers call every end completed. Its output counts as well;
 // where that is empty the items have come before. Events that end nothing are
 // not for us, and new ones may come.
-func (a *assembly) end(e streamEvent, data []byte) (*reply, error) {
+func (a *assembly) end(e streamEvent, data []byte) (*response, error) {
 	named, ends := strings.CutPrefix(e.Type, "response.")
 	ends = ends && isFinal(named)
 	if !isObject(e.Response) {
@@ -428,7 +428,7 @@ func (a *assembly) end(e streamEvent, data []byte) (*reply, error) {
 		}
 		return nil, nil
 	}
-	r, err := decodeReply(slices.Clone(e.Response))
+	r, err := decodeResponse(slices.Clone(e.Response))
 	switch {
 	case !ends && (err != nil || !isFinal(r.Status)):
 		return nil, nil
@@ -468,9 +468,9 @@ func isFinal(status string) bool {
 	return false
 }
 
-// failed is the reply of a response of which an event alone says that it failed.
-func (a *assembly) failed() *reply {
-	return &reply{ID: a.id, Status: "failed", Error: a.fault}
+// failed is the response of which an event alone says that it failed.
+func (a *assembly) failed() *response {
+	return &response{ID: a.id, Status: "failed", Error: a.fault}
 }
 
 func deltaText(delta json.RawMessage) string {

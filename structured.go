@@ -27,7 +27,7 @@ func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, par
 	decoder, format, err := answerFormat[T]()
 	if err != nil {
 		r := &run{answer: newAnswer(StopInvalid)}
-		r.carry(from, prompt, parts) // nothing is lost
+		r.loadFrom(from, prompt, parts) // nothing is lost
 		return value, r.answer, &ConfigError{Field: "answer type", Reason: err.Error(), Err: err}
 	}
 	var text string

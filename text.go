@@ -11,7 +11,7 @@ import (
 // gone bytes missing between them.
 type text struct {
 	head, tail []byte
-	gone       int64
+	omitted    int64
 }
 
 // gapMarker stands for what is left out of a text.
@@ -35,7 +35,7 @@ func asCut(s string, cut bool) text {
 		}
 		if best != nil {
 			gone, _ := strconv.ParseInt(s[best[2]:best[3]], 10, 64)
-			return text{head: []byte(s[:best[0]]), tail: []byte(s[best[1]:]), gone: gone}
+			return text{head: []byte(s[:best[0]]), tail: []byte(s[best[1]:]), omitted: gone}
 		}
 	}
 	return text{head: []byte(s)}
@@ -43,12 +43,12 @@ func asCut(s string, cut bool) text {
 
 func abs(n int) int { return max(n, -n) }
 
-func (t text) size() int64 { return int64(len(t.head)+len(t.tail)) + t.gone }
+func (t text) size() int64 { return int64(len(t.head)+len(t.tail)) + t.omitted }
 
-// cost is the length of the whole stream as it is encoded, or more than
+// encodedSize is the length of the whole stream as it is encoded, or more than
 // limit where that is enough to know.
-func (t text) cost(limit int, as encoding) int {
-	if t.gone > 0 || len(t.head) > limit {
+func (t text) encodedSize(limit int, as encoding) int {
+	if t.omitted > 0 || len(t.head) > limit {
 		return limit + 1
 	}
 	n, cost := prefix(t.head, limit, as)
@@ -58,32 +58,32 @@ func (t text) cost(limit int, as encoding) int {
 	return cost
 }
 
-// cut gives the stream in at most room bytes as it is encoded. Where that is
+// truncate gives the stream in at most room bytes as it is encoded. Where that is
 // not all, it keeps as much of the head as of the tail, cuts on runes and says
 // how many bytes of the stream are missing.
-func (t text) cut(room int, as encoding) (s string, cut bool) {
-	if t.gone == 0 {
+func (t text) truncate(room int, as encoding) (s string, cut bool) {
+	if t.omitted == 0 {
 		if n, _ := prefix(t.head, room, as); n == len(t.head) {
-			return valid(t.head), false
+			return toValidUTF8(t.head), false
 		}
 	}
 	const reserve = len(gapMarker) + 2 + 19 // two escaped newlines, nineteen digits
 	if room < reserve {
 		n, _ := prefix(t.head, room, as)
-		return valid(t.head[:n]), true
+		return toValidUTF8(t.head[:n]), true
 	}
 	room -= reserve
 	head, tail := t.head, t.tail
-	if t.gone > 0 {
-		head, tail = trimPartialEnd(head), trimPartialStart(tail)
+	if t.omitted > 0 {
+		head, tail = trimPartialRuneEnd(head), trimPartialRuneStart(tail)
 	}
 	n, used := prefix(head, room/2, as)
-	if t.gone == 0 {
+	if t.omitted == 0 {
 		tail = head[n:]
 	}
 	m := suffix(tail, room-used, as)
 	missing := t.size() - int64(n) - int64(m)
-	return valid(head[:n]) + fmt.Sprintf(gapMarker, missing) + valid(tail[len(tail)-m:]), true
+	return toValidUTF8(head[:n]) + fmt.Sprintf(gapMarker, missing) + toValidUTF8(tail[len(tail)-m:]), true
 }
 
 // prefix is how many leading bytes of b, a whole number of runes, fit into room
@@ -147,8 +147,8 @@ func encodedLen(s string, as encoding) int {
 	return used
 }
 
-// valid makes a string of b in which every invalid byte is one U+FFFD.
-func valid(b []byte) string {
+// toValidUTF8 makes a string of b in which every invalid byte is one U+FFFD.
+func toValidUTF8(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
 	}
@@ -176,8 +176,8 @@ func invalidUTF8(s string) int {
 	return -1
 }
 
-// trimPartialEnd drops the beginning of a rune whose rest is missing.
-func trimPartialEnd(b []byte) []byte {
+// trimPartialRuneEnd drops the beginning of a rune whose rest is missing.
+func trimPartialRuneEnd(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {
 			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
@@ -189,8 +189,8 @@ func trimPartialEnd(b []byte) []byte {
 	return b
 }
 
-// trimPartialStart drops the end of a rune whose beginning is missing.
-func trimPartialStart(b []byte) []byte {
+// trimPartialRuneStart drops the end of a rune whose beginning is missing.
+func trimPartialRuneStart(b []byte) []byte {
 	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
 		if utf8.RuneStart(b[i]) {
 			return b[i:]

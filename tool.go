@@ -135,9 +135,9 @@ type abort struct{ err error }
 func (a *abort) Error() string { return a.err.Error() }
 func (a *abort) Unwrap() error { return a.err }
 
-// answer runs the handler of a call. Arguments that its schema does not hold to
+// handle runs the handler of a call. Arguments that its schema does not hold to
 // a form have to be an object at least.
-func (t *Tool) answer(ctx context.Context, call Call) (Output, error) {
+func (t *Tool) handle(ctx context.Context, call Call) (Output, error) {
 	ctx = withCall(ctx, call)
 	call.Arguments = bytes.Clone(call.Arguments) // the handler may write to its own
 	if t.NonStrict {

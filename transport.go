@@ -58,25 +58,25 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 
 // classify says what to make of an error of the client. The answer is nil when
 // none came.
-func classify(err error, answer *http.Response) *failure {
+func classify(err error, httpRes *http.Response) *failure {
 	if p, ok := err.(*ProtocolError); ok { // of a client that reads the body by itself
 		return &failure{err: p}
 	}
 	if api, ok := errors.AsType[*responses.Error](err); ok {
 		if api.Response != nil {
-			answer = api.Response
+			httpRes = api.Response
 		}
-		return httpFailure(err, api.StatusCode, api.RawJSON(), answer)
+		return httpFailure(err, api.StatusCode, api.RawJSON(), httpRes)
 	}
-	if answer != nil && answer.StatusCode >= http.StatusBadRequest { // with a body that is no API error
-		return httpFailure(fmt.Errorf("%s: %w", answer.Status, err), answer.StatusCode, "", answer)
+	if httpRes != nil && httpRes.StatusCode >= http.StatusBadRequest { // with a body that is no API error
+		return httpFailure(fmt.Errorf("%s: %w", httpRes.Status, err), httpRes.StatusCode, "", httpRes)
 	}
 	e := &RequestError{Attempts: 1, Err: err}
-	if answer != nil {
-		e.StatusCode, e.RequestID = answer.StatusCode, answer.Header.Get("X-Request-Id")
+	if httpRes != nil {
+		e.StatusCode, e.RequestID = httpRes.StatusCode, httpRes.Header.Get("X-Request-Id")
 	}
 	sent, retry := transport(err)
-	if answer != nil { // it came in part
+	if httpRes != nil { // it came in part
 		sent = true
 	}
 	e.MaybeDelivered = sent
@@ -85,13 +85,13 @@ func classify(err error, answer *http.Response) *failure {
 
 // httpFailure is the failure of a request that was answered with an error: raw
 // is the error as the client read it, if it could.
-func httpFailure(err error, status int, raw string, answer *http.Response) *failure {
+func httpFailure(err error, status int, raw string, httpRes *http.Response) *failure {
 	var header http.Header
 	data := []byte(raw)
-	if answer != nil {
-		header = answer.Header
-		if len(data) == 0 && answer.Body != nil { // openai-go has put it back
-			data, _ = io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if httpRes != nil {
+		header = httpRes.Header
+		if len(data) == 0 && httpRes.Body != nil { // openai-go has put it back
+			data, _ = io.ReadAll(io.LimitReader(httpRes.Body, 64<<10))
 		}
 	}
 	f := newFault(status, header, data)
@@ -106,9 +106,9 @@ func (f *fault) requestFailure(err error, requestID string) *failure {
 	return &failure{
 		err: &RequestError{
 			StatusCode: f.status, Code: f.code, Type: f.kind, Message: f.message, Param: f.param, RequestID: requestID,
-			RetryAfter: max(f.wait, 0), Attempts: 1, MaybeDelivered: f.delivered(), Err: err,
+			RetryAfter: max(f.wait, 0), Attempts: 1, MaybeDelivered: f.maybeDelivered(), Err: err,
 		},
-		fault: f, retry: f.transient(), wait: f.wait, maybeDelivered: f.delivered(),
+		fault: f, retry: f.transient(), wait: f.wait, maybeDelivered: f.maybeDelivered(),
 	}
 }
 

@@ -17,45 +17,45 @@ import (
 )
 
 const (
-	// handshakeWait is how long the API may take to accept a WebSocket. HTTP is
+	// handshakeTimeout is how long the API may take to accept a WebSocket. HTTP is
 	// there for when it does not.
-	handshakeWait = 15 * time.Second
-	// farewell is how long a run waits for the API to close its side. By then
+	handshakeTimeout = 15 * time.Second
+	// closeTimeout is how long a run waits for the API to close its side. By then
 	// the answer is there, so that this is no more than good manners.
-	farewell = 10 * time.Millisecond
+	closeTimeout = 10 * time.Millisecond
 )
 
-// A link is the WebSocket of a run.
-type link struct {
+// A webSocket is the WebSocket of a run.
+type webSocket struct {
 	conn      *responses.ResponseConnection // nil when there is none, or no more
 	handshake *http.Response                // that opened conn
-	served    bool                          // a response has come on conn
-	head      string                        // the last one, if nothing has failed since
+	used      bool                          // a response has come on conn
+	lastID    string                        // the last one, if nothing has failed since
 	refused   bool                          // the run goes on over HTTP
 }
 
-// converse sends a request on the run's WebSocket and reads the response. It
+// tryWebSocket sends a request on the run's WebSocket and reads the response. It
 // reports false when the request has to go over HTTP.
-func (r *run) converse(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure, bool) {
+func (r *run) tryWebSocket(ctx context.Context, params responses.ResponseNewParams) (*response, *failure, bool) {
 	for {
-		if !r.connect(ctx) {
+		if !r.openWebSocket(ctx) {
 			return nil, nil, false
 		}
-		used := r.link.served
-		sent, chained := r.onlyNew(params)
-		reply, fail := r.ask(ctx, sent)
-		f := faultOf(reply, fail)
+		used := r.ws.used
+		sent, chained := r.trimKnownItems(params)
+		response, fail := r.sendWebSocket(ctx, sent)
+		f := faultOf(response, fail)
 		lost := chained && f != nil && f.forgotten(r.answer.ID)
 		if fail == nil && !lost {
-			r.link.served, r.link.head = true, reply.ID
-			return reply, nil, true
+			r.ws.used, r.ws.lastID = true, response.ID
+			return response, nil, true
 		}
-		r.link.head = "" // the API forgets what a refused request continues
+		r.ws.lastID = "" // the API forgets what a refused request continues
 		switch {
 		case lost:
 		case used && fail.unsent(): // the connection was lost while handlers ran
 		case used && f != nil && f.code == "websocket_connection_limit_reached":
-			r.hangUp()
+			r.abortWebSocket()
 		default:
 			return nil, fail, true
 		}
@@ -68,67 +68,67 @@ func (f *failure) unsent() bool {
 	return ok && !e.MayHaveBeenSent
 }
 
-// connect opens the run's WebSocket unless it is open. It reports whether there
+// openWebSocket opens the run's WebSocket unless it is open. It reports whether there
 // is one. If the API does not accept it, or the client cannot have one, the
 // rest of the run goes over HTTP.
-func (r *run) connect(ctx context.Context) bool {
-	if r.link.conn != nil || r.link.refused {
-		return !r.link.refused
+func (r *run) openWebSocket(ctx context.Context) bool {
+	if r.ws.conn != nil || r.ws.refused {
+		return !r.ws.refused
 	}
-	opening, cancel := context.WithTimeout(ctx, min(handshakeWait, r.idleTimeout))
+	opening, cancel := context.WithTimeout(ctx, min(handshakeTimeout, r.idleTimeout))
 	defer cancel()
 	client := r.loop.Client.(*responses.ResponseService) // settings has checked
 	options := responses.ResponseConnectionOptions{
 		MaxMessageBytes:  maxResponse,
 		MaxBufferedBytes: maxResponse,
-		CloseTimeout:     farewell,
+		CloseTimeout:     closeTimeout,
 	}
 	start := time.Now()
-	var answer *http.Response
-	conn, err := client.Connect(opening, options, option.WithResponseInto(&answer))
+	var httpRes *http.Response
+	conn, err := client.Connect(opening, options, option.WithResponseInto(&httpRes))
 	if err != nil {
 		status := 0
-		if answer != nil {
-			status = answer.StatusCode
+		if httpRes != nil {
+			status = httpRes.StatusCode
 		}
 		if ctx.Err() == nil {
 			r.log.InfoContext(ctx, "no WebSocket, the run goes on over HTTP", "status", status, "error", err)
 		}
-		r.link = link{refused: true}
+		r.ws = webSocket{refused: true}
 		return false
 	}
 	r.log.DebugContext(ctx, "connected", "duration", time.Since(start))
-	r.link = link{conn: conn, handshake: answer}
+	r.ws = webSocket{conn: conn, handshake: httpRes}
 	return true
 }
 
-// hangUp ends the WebSocket at once, and with it the response that is being
+// abortWebSocket ends the WebSocket at once, and with it the response that is being
 // made.
-func (r *run) hangUp() {
-	if r.link.conn != nil {
-		r.link.conn.Abort()
-		r.link = link{}
+func (r *run) abortWebSocket() {
+	if r.ws.conn != nil {
+		r.ws.conn.Abort()
+		r.ws = webSocket{}
 	}
 }
 
-// disconnect ends the WebSocket when the run has ended.
-func (r *run) disconnect() {
-	if r.link.conn != nil {
-		r.link.conn.Close()
-		r.link = link{}
+// closeWebSocket ends the WebSocket when the run has ended.
+func (r *run) closeWebSocket() {
+	if r.ws.conn != nil {
+		r.ws.conn.Close()
+		r.ws = webSocket{}
 	}
 }
 
-// onlyNew leaves out of a stateless request what the API holds: it keeps the
+// trimKnownItems leaves out of a stateless request what the API holds: it keeps the
 // last response of a connection there, although it stores nothing. It reports
 // whether there was something to leave out.
-func (r *run) onlyNew(params responses.ResponseNewParams) (responses.ResponseNewParams, bool) {
+func (r *run) trimKnownItems(params responses.ResponseNewParams) (responses.ResponseNewParams, bool) {
 	a := r.answer
-	if r.loop.State != Stateless || a.ID == "" || r.link.head != a.ID {
+	if r.loop.State != Stateless || a.ID == "" || r.ws.lastID != a.ID {
 		return params, false
 	}
 	n := len(a.Items)
-	if r.loop.BeforeRequest != nil && !beginsWith(r.sent, a.Items) { // it has edited the conversation
+	if r.loop.BeforeRequest != nil && !hasPrefixItems(r.requestItems, a.Items) { // it has edited the conversation
 		return params, false
 	}
 	params.Input.OfInputItemList = params.Input.OfInputItemList[n:]
@@ -136,8 +136,8 @@ func (r *run) onlyNew(params responses.ResponseNewParams) (responses.ResponseNew
 	return params, true
 }
 
-// beginsWith reports whether the first of the items are the same as before.
-func beginsWith(items, before []json.RawMessage) bool {
+// hasPrefixItems reports whether the first of the items are the same as before.
+func hasPrefixItems(items, before []json.RawMessage) bool {
 	if len(items) < len(before) {
 		return false
 	}
@@ -155,9 +155,9 @@ func createEvent(params responses.ResponseNewParams) (json.RawMessage, error) {
 	return append([]byte(`{"type":"response.create",`), body[1:]...), nil
 }
 
-// ask sends a request on the WebSocket once and emits the events of its
+// sendWebSocket sends a request on the WebSocket once and emits the events of its
 // response.
-func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*reply, *failure) {
+func (r *run) sendWebSocket(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
 	message, err := createEvent(params)
 	if err != nil {
 		return nil, classify(err, nil)
@@ -167,10 +167,10 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
 	defer idle.Stop()
 
-	a := r.assemble()
-	conn := r.link.conn
+	a := r.newAssembly()
+	conn := r.ws.conn
 	if err := conn.SendRaw(ctx, message); err != nil {
-		return nil, r.lost(ctx, err, a)
+		return nil, r.webSocketFailure(ctx, err, a)
 	}
 	read := 0
 	for {
@@ -181,38 +181,38 @@ func (r *run) ask(ctx context.Context, params responses.ResponseNewParams) (*rep
 			err = errTooLarge
 		}
 		if err != nil && a.fault != nil {
-			r.hangUp() // what may yet come of this response is not for the next request
+			r.abortWebSocket() // what may yet come of this response is not for the next request
 			return r.streamed(a.failed(), a), nil
 		}
 		if err != nil {
-			return nil, r.lost(ctx, err, a)
+			return nil, r.webSocketFailure(ctx, err, a)
 		}
 		failed := a.fault != nil
-		reply, err := a.event("", data)
+		response, err := a.event("", data)
 		if err != nil {
-			r.hangUp()
-			r.cut(a)
+			r.abortWebSocket()
+			r.keepPartial(a)
 			return nil, &failure{err: &StreamError{Events: a.events, Err: err}, maybeDelivered: true}
 		}
 		if !failed && a.fault != nil {
-			if fail := refusal(data, r.link.handshake); fail != nil {
+			if fail := errorEventFailure(data, r.ws.handshake); fail != nil {
 				if a.events > 1 {
-					r.hangUp() // the same
+					r.abortWebSocket() // the same
 				}
 				fail.retry = fail.retry && !a.told.any
 				return nil, fail
 			}
 		}
-		if reply != nil && (reply.ID == "" || reply.ID != r.answer.ID) { // no response continues itself
-			return r.streamed(reply, a), nil
+		if response != nil && (response.ID == "" || response.ID != r.answer.ID) { // no response continues itself
+			return r.streamed(response, a), nil
 		}
 	}
 }
 
-// lost says what to make of a connection that failed, and ends it.
-func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
-	r.hangUp()
-	r.cut(a)
+// webSocketFailure says what to make of a connection that failed, and ends it.
+func (r *run) webSocketFailure(ctx context.Context, err error, a *assembly) *failure {
+	r.abortWebSocket()
+	r.keepPartial(a)
 	_, noJSON := errors.AsType[*json.SyntaxError](err)
 	if a.events > 0 || noJSON || context.Cause(ctx) == ErrIdleStream {
 		return r.streamFailure(ctx, err, nil, a)
@@ -225,9 +225,9 @@ func (r *run) lost(ctx context.Context, err error, a *assembly) *failure {
 	return &failure{err: e, retry: !errors.Is(err, websocket.ErrMessageLimit), wait: -1, maybeDelivered: sent}
 }
 
-// refusal makes of an error message what the same refusal over HTTP would be.
+// errorEventFailure makes of an error message what the same refusal over HTTP would be.
 // It is nil for the error that is an event of a response.
-func refusal(data []byte, handshake *http.Response) *failure {
+func errorEventFailure(data []byte, handshake *http.Response) *failure {
 	var e struct {
 		Type     string          `json:"type"`
 		Status   int             `json:"status"`
