@@ -118,7 +118,7 @@ func (c *cgroups) try() error {
 	if err != nil {
 		return err
 	}
-	c.sockets = c.version == 2 || g.limitSockets(DefaultMemory) == nil
+	c.sockets = c.version == 2 && !uncounted() || c.version == 1 && g.limitSockets(DefaultMemory) == nil
 	return g.remove()
 }
 
@@ -183,6 +183,12 @@ func (g *cgroup) limit(s spec) error {
 // from all other memory, of TCP and UDP alike.
 func (g *cgroup) limitSockets(memory int64) error {
 	return g.write("memory.kmem.tcp.limit_in_bytes", strconv.FormatInt(memory/8, 10))
+}
+
+// uncounted reports whether the kernel was told to count no sockets.
+func uncounted() bool {
+	b, _ := os.ReadFile("/proc/cmdline")
+	return bytes.Contains(b, []byte("nosocket"))
 }
 
 // limitCPUs bounds the processors, or no longer does if n is zero.

@@ -119,10 +119,11 @@ func (r *Runner) findHost(caller context.Context) (_ *host, err error) {
 				Advice: "name a delegated one with the Cgroup field, such as that of a systemd unit with Delegate=yes"}
 		}
 		h.protection.Missing = append(h.protection.Missing,
-			fmt.Sprintf("memory and processes are bounded by RLIMIT_DATA and RLIMIT_NPROC only, and processors not at all, as no cgroup can be made: %v", err))
+			fmt.Sprintf("memory and processes are bounded by RLIMIT_DATA and RLIMIT_NPROC only, and processors and what sockets hold not at all, as no cgroup can be made: %v", err))
 	} else {
 		h.protection.Cgroup = h.cgroups.version
-		if !h.cgroups.sockets {
+		h.protection.Sockets = h.cgroups.sockets
+		if !h.protection.Sockets {
 			h.protection.Missing = append(h.protection.Missing, "what sockets hold is not bounded, as the kernel counts it for no cgroup here")
 		}
 		h.cgroups.reap()

@@ -97,6 +97,8 @@ type Protection struct {
 	// Cgroup is 1 or 2, the version that limits memory and processes, or zero
 	// where the host lets none be made.
 	Cgroup int
+	// Sockets means that what waits in the sockets of a program is bounded too.
+	Sockets bool
 	// NestedUserNamespaces reports whether only the seccomp filter keeps
 	// programs from making user namespaces of their own.
 	NestedUserNamespaces bool

@@ -134,10 +134,17 @@ func (r *Runner) Lacks() map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), bootTime)
 	defer cancel()
 	lacks := make(map[string]string)
-	if p, err := r.Protection(ctx); err == nil && p.Cgroup == 0 {
+	p, err := r.Protection(ctx)
+	if err != nil {
+		return lacks
+	}
+	if p.Cgroup == 0 {
 		for _, what := range []string{"memory", "pids", "oom"} {
 			lacks[what] = "the host lets no cgroup be made"
 		}
+	}
+	if !p.Sockets {
+		lacks["sockets"] = "the host counts what sockets hold for no cgroup"
 	}
 	return lacks
 }
