@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"sync"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 type liveKey struct{}
@@ -94,7 +96,7 @@ type liveWriter struct {
 
 func (w *liveWriter) Write(p []byte) (int, error) {
 	all := append(w.rest, p...)
-	whole := trimPartialRuneEnd(all)
+	whole := excerpt.TrimEnd(all)
 	w.rest = append([]byte(nil), all[len(whole):]...)
 	if len(whole) == 0 {
 		return len(p), nil

@@ -7,6 +7,8 @@ import (
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // A Message is input that no response has taken in: a prompt, or what the user
@@ -92,7 +94,7 @@ func (a *Answer) checkPrompts(isNew bool) error {
 }
 
 func (m Message) check(text, parts string) error {
-	if i := invalidUTF8(m.Text); i >= 0 {
+	if i := excerpt.InvalidUTF8(m.Text); i >= 0 {
 		return &ConfigError{Field: text, Reason: fmt.Sprintf("has invalid UTF-8 at offset %d", i)}
 	}
 	for i, c := range m.Parts {
@@ -104,7 +106,7 @@ func (m Message) check(text, parts string) error {
 			return &ConfigError{Field: field, Reason: err.Error()}
 		}
 		for _, s := range []string{c.Text, c.ImageURL, c.ImageID, c.FileID, c.FileData, c.FileName, c.FileURL} {
-			if at := invalidUTF8(s); at >= 0 {
+			if at := excerpt.InvalidUTF8(s); at >= 0 {
 				return &ConfigError{Field: field, Reason: fmt.Sprintf("has invalid UTF-8 at offset %d of one of its fields", at)}
 			}
 		}

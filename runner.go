@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // A Runner runs one program in isolation and says how it ended.
@@ -119,7 +121,7 @@ func checkSource(source string) error {
 	if i := strings.IndexByte(source, 0); i >= 0 {
 		return &ProgramError{Field: "source", Reason: fmt.Sprintf("NUL byte at offset %d", i)}
 	}
-	if i := invalidUTF8(source); i >= 0 {
+	if i := excerpt.InvalidUTF8(source); i >= 0 {
 		return &ProgramError{Field: "source", Reason: fmt.Sprintf("invalid UTF-8 at offset %d", i)}
 	}
 	return nil

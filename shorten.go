@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // shortText gives s as valid UTF-8 in at most limit bytes, and reports whether
@@ -12,7 +14,7 @@ import (
 // lists lose their middles. Any other text loses its own.
 func shortText(s string, limit int) (short string, cut bool) {
 	if len(s) <= limit {
-		if invalidUTF8(s) < 0 {
+		if excerpt.InvalidUTF8(s) < 0 {
 			return s, false
 		}
 		if s := toValidUTF8([]byte(s)); len(s) <= limit {

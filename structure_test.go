@@ -40,12 +40,12 @@ var mayImport = []struct {
 	pkg  string
 	list []string
 }{
-	{".", slices.Concat(openai, []string{"./internal/strict", "github.com/invopop/jsonschema", "golang.org/x/sync/..."})},
-	{"internal/strict", []string{"github.com/invopop/jsonschema"}},
+	{".", slices.Concat(openai, []string{"./internal/excerpt", "./internal/strict", "github.com/invopop/jsonschema", "golang.org/x/sync/..."})},
+	{"internal/strict", []string{"./internal/excerpt", "github.com/invopop/jsonschema"}},
 	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
 	{"otelloop", slices.Concat(openai, []string{".", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/otel"})},
-	{"interpreter", []string{".", "./internal/relay"}},
+	{"interpreter", []string{".", "./internal/excerpt", "./internal/relay"}},
 	{"runners/runnertest", []string{".", "./interpreter"}}, // a stranger's runner inherits nothing
 	{"runners/fake", []string{".", "./internal/relay", "./interpreter"}},
 	{"runners/bubblewrap", []string{".", "./internal/...", "./interpreter", "golang.org/x/sys/..."}},

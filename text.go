@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // text is what is left of a stream: all of it in head, or head and tail with
@@ -14,10 +16,7 @@ type text struct {
 	omitted    int64
 }
 
-// gapMarker stands for what is left out of a text.
-const gapMarker = "\n[... %d bytes left out ...]\n"
-
-// gap matches what gapMarker writes.
+// gap matches what [excerpt.Marker] writes.
 var gap = regexp.MustCompile(`\n\[\.\.\. ([0-9]{1,18}) bytes left out \.\.\.\]\n`)
 
 // asCut is a stream that was cut before, if cut says so, with what is left of it
@@ -67,7 +66,7 @@ func (t text) truncate(room int, as encoding) (s string, cut bool) {
 			return toValidUTF8(t.head), false
 		}
 	}
-	const reserve = len(gapMarker) + 2 + 19 // two escaped newlines, nineteen digits
+	const reserve = len(excerpt.Marker) + 2 + 19 // two escaped newlines, nineteen digits
 	if room < reserve {
 		n, _ := prefix(t.head, room, as)
 		return toValidUTF8(t.head[:n]), true
@@ -75,7 +74,7 @@ func (t text) truncate(room int, as encoding) (s string, cut bool) {
 	room -= reserve
 	head, tail := t.head, t.tail
 	if t.omitted > 0 {
-		head, tail = trimPartialRuneEnd(head), trimPartialRuneStart(tail)
+		head, tail = excerpt.TrimEnd(head), excerpt.TrimStart(tail)
 	}
 	n, used := prefix(head, room/2, as)
 	if t.omitted == 0 {
@@ -83,7 +82,7 @@ func (t text) truncate(room int, as encoding) (s string, cut bool) {
 	}
 	m := suffix(tail, room-used, as)
 	missing := t.size() - int64(n) - int64(m)
-	return toValidUTF8(head[:n]) + fmt.Sprintf(gapMarker, missing) + toValidUTF8(tail[len(tail)-m:]), true
+	return toValidUTF8(head[:n]) + fmt.Sprintf(excerpt.Marker, missing) + toValidUTF8(tail[len(tail)-m:]), true
 }
 
 // prefix is how many leading bytes of b, a whole number of runes, fit into room
@@ -159,42 +158,4 @@ func toValidUTF8(b []byte) string {
 		b = b[size:]
 	}
 	return string(out)
-}
-
-// invalidUTF8 is the offset of the first invalid byte in s, or -1.
-func invalidUTF8(s string) int {
-	if utf8.ValidString(s) {
-		return -1
-	}
-	for i, r := range s {
-		if r == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
-				return i
-			}
-		}
-	}
-	return -1
-}
-
-// trimPartialRuneEnd drops the beginning of a rune whose rest is missing.
-func trimPartialRuneEnd(b []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
-				return b[:len(b)-i]
-			}
-			break
-		}
-	}
-	return b
-}
-
-// trimPartialRuneStart drops the end of a rune whose beginning is missing.
-func trimPartialRuneStart(b []byte) []byte {
-	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
-		if utf8.RuneStart(b[i]) {
-			return b[i:]
-		}
-	}
-	return b
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // maxTold is how many names or files a text lists.
@@ -110,7 +111,7 @@ func (d document) cut(limit int) document {
 			continue
 		}
 		head, tail := strings.ToValidUTF8(s[:limit/2], ""), strings.ToValidUTF8(s[len(s)-limit/2:], "")
-		*t = fmt.Sprintf("%s\n[... %d bytes left out ...]\n%s", head, len(s)-len(head)-len(tail), tail)
+		*t = head + fmt.Sprintf(excerpt.Marker, len(s)-len(head)-len(tail)) + tail
 	}
 	return d
 }

@@ -7,7 +7,8 @@ import (
 	"io"
 	"sync"
 	"time"
-	"unicode/utf8"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // room is how many bytes a writer may lag behind before it misses some: half of
@@ -93,15 +94,15 @@ func (r *Writer) copy(w io.Writer) {
 		if dropped > 0 {
 			// The beginning of a rune must not stay without its end, nor an end
 			// without its beginning.
-			whole, rest := wholeRunes(chunk), midRune(tail)
-			dropped += int64(len(chunk) - whole + rest)
-			chunk = fmt.Appendf(chunk[:whole], "\n[... %d bytes left out ...]\n", dropped)
-			tail = tail[rest:]
+			left := len(chunk) + len(tail)
+			chunk, tail = excerpt.TrimEnd(chunk), excerpt.TrimStart(tail)
+			dropped += int64(left - len(chunk) - len(tail))
+			chunk = fmt.Appendf(chunk, excerpt.Marker, dropped)
 		}
 		chunk = append(chunk, tail...)
-		if whole := wholeRunes(chunk); whole < len(chunk) && !last {
-			carry = append([]byte(nil), chunk[whole:]...)
-			chunk = chunk[:whole]
+		if whole := excerpt.TrimEnd(chunk); !last {
+			carry = append([]byte(nil), chunk[len(whole):]...)
+			chunk = whole
 		}
 		if len(chunk) > 0 {
 			if _, err := w.Write(chunk); err != nil {
@@ -128,25 +129,4 @@ func (r *Writer) take(empty []byte) (chunk []byte, dropped int64, tail []byte, l
 	chunk, dropped, tail = r.buf, r.dropped, r.tail
 	r.buf, r.dropped, r.tail = empty, 0, nil
 	return chunk, dropped, tail, r.closed || r.gone
-}
-
-// midRune is how many bytes b has before its first rune begins.
-func midRune(b []byte) (n int) {
-	for n < len(b) && n < utf8.UTFMax-1 && !utf8.RuneStart(b[n]) {
-		n++
-	}
-	return n
-}
-
-// wholeRunes is the length of b without the beginning of a rune at its end.
-func wholeRunes(b []byte) int {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if utf8.RuneStart(b[len(b)-i]) {
-			if !utf8.FullRune(b[len(b)-i:]) {
-				return len(b) - i
-			}
-			break
-		}
-	}
-	return len(b)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
 // maxDepth is how deep arrays and objects may lie inside each other, in
@@ -36,7 +38,7 @@ const (
 // of which encoding/json would replace in silence) and extreme depth.
 func syntax(data []byte) *flaw {
 	if !utf8.Valid(data) {
-		i := invalidUTF8(data)
+		i := excerpt.InvalidUTF8(string(data))
 		if !utf8.FullRune(data[i:]) {
 			if f := syntax(data[:i]); f != nil && f.cut {
 				return f // within a character
@@ -275,17 +277,6 @@ func skipSpace(data []byte, i int) int {
 		i++
 	}
 	return i
-}
-
-func invalidUTF8(data []byte) int {
-	for i := 0; i < len(data); {
-		r, n := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
-		}
-		i += n
-	}
-	return len(data)
 }
 
 const noNaN = "JSON has no NaN and no Infinity"
