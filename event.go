@@ -120,11 +120,6 @@ func (Done) Type() string { return "done" }
 
 // encodeEvent gives an event as a JSON object that begins with its type.
 func encodeEvent(e Event) ([]byte, error) {
-	if done, ok := e.(Done); ok && done.Answer != nil && done.Answer.ToolState != nil {
-		view := *done.Answer
-		view.ToolState = nil // may find a session, and is nobody's but the host's
-		e = Done{&view}
-	}
 	fields, err := json.Marshal(e)
 	if err != nil {
 		return nil, err

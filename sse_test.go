@@ -30,7 +30,7 @@ func TestWriteSSE(t *testing.T) {
 	loop, _ := play(t, rt.Call("call_1", "ok", `{"line":"a\nb"}`), rt.Text("line one\nline two"))
 	loop.Tools = []fnloop.Tool{echo("ok", "yes")}
 	rec := httptest.NewRecorder()
-	require.NoError(t, fnloop.WriteSSE(rec, loop.Events(t.Context(), nil, "hi")))
+	require.NoError(t, fnloop.SSE{View: fnloop.View{Outputs: true}}.Write(rec, loop.Events(t.Context(), nil, "hi")))
 	assert.Equal(t, "text/event-stream", rec.Header().Get("Content-Type"))
 	assert.True(t, rec.Flushed)
 	var names []string

@@ -1,0 +1,79 @@
+package fnloop
+
+// A View is what a person sees of a run. The zero View leaves out what is for the
+// model or the host alone: the outputs of calls, the model's reasoning, the items
+// of the conversation, and the state of tools. The names and arguments of calls
+// are seen, with whether they failed.
+type View struct {
+	// Outputs shows what calls print and return.
+	Outputs bool
+	// Reasoning shows the summaries of the model's reasoning, and the reasoning
+	// itself where the model gives it away.
+	Reasoning bool
+	// All shows each event as it is. It is for readers who are the host
+	// themselves. Only the state of tools, which may find a session, is left out.
+	All bool
+}
+
+// Event is e as the View shows it, or nil if it does not. An event of a tool's own
+// (see [Emit]) is shown as it is. E is not changed.
+func (v View) Event(e Event) Event {
+	switch e := e.(type) {
+	case ReasoningDelta:
+		if !v.Reasoning && !v.All {
+			return nil
+		}
+	case CallOutput:
+		if !v.Outputs && !v.All {
+			return nil
+		}
+	case CallStarted:
+		e.Call = v.call(e.Call)
+		return e
+	case CallFinished:
+		e.CallResult = v.result(e.CallResult)
+		return e
+	case Done:
+		if e.Answer != nil {
+			e.Answer = v.Answer(e.Answer)
+		}
+		return e
+	}
+	return e
+}
+
+// Answer is a as the View shows it, in a copy: its texts, counts and calls, and of
+// the pending calls those that wait for approval. It cannot be continued.
+func (v View) Answer(a *Answer) *Answer {
+	if v.All {
+		all := *a
+		all.ToolState = nil
+		return &all
+	}
+	seen := newAnswer(a.Stop)
+	seen.Text, seen.Partial, seen.Interrupted = a.Text, a.Partial, a.Interrupted
+	seen.Turns, seen.Responses, seen.Unmetered = a.Turns, a.Responses, a.Unmetered
+	seen.Usage, seen.Model, seen.ServiceTier, seen.ContextTokens = a.Usage, a.Model, a.ServiceTier, a.ContextTokens
+	for _, c := range a.Waiting() {
+		seen.Pending = append(seen.Pending, v.call(c))
+	}
+	for _, c := range a.Calls {
+		seen.Calls = append(seen.Calls, v.result(c))
+	}
+	return seen
+}
+
+func (v View) call(c Call) Call {
+	if !v.All {
+		c.digest, c.caller = "", ""
+	}
+	return c
+}
+
+func (v View) result(c CallResult) CallResult {
+	c.Call = v.call(c.Call)
+	if !v.Outputs && !v.All {
+		c.Output = Output{IsError: c.IsError}
+	}
+	return c
+}
