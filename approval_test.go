@@ -119,3 +119,47 @@ func TestApproval(t *testing.T) {
 		assert.Equal(t, []string{"call_1", "bang"}, outputs(t, posts(t, srv)[2]))
 	})
 }
+
+// What was approved is run as long as it means the same, however a store has
+// spelled it; anything else is refused.
+func TestApprovalHoldsForTheSameCall(t *testing.T) {
+	for _, tt := range []struct {
+		name, asked, stored string
+		same                bool
+	}{
+		{"as it was", `{"a":1,"b":[2]}`, `{"a":1,"b":[2]}`, true},
+		{"other white space and order", `{"a":1,"b":[2]}`, "{\n \"b\" : [ 2 ], \"a\" : 1 }", true},
+		{"other escapes", `{"a":"é<"}`, `{"a":"\u00e9\u003c"}`, true},
+		{"another value", `{"a":1}`, `{"a":2}`, false},
+		{"another order in a list", `{"a":[1,2]}`, `{"a":[2,1]}`, false},
+		{"one more", `{"a":1}`, `{"a":1,"b":2}`, false},
+		{"a repeated member", `{"a":1}`, `{"a":1,"a":1}`, false},
+		{"another half of a character", `{"a":"\ud83d"}`, `{"a":"\ud83e"}`, false},
+		{"half of a character replaced", `{"a":"\ud83d"}`, `{"a":"\ufffd"}`, false},
+		{"digits that a float cannot hold", `{"a":12345678901234567890}`, `{"a":12345678901234567891}`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			script := []rt.Reply{rt.Call("call_1", "x", tt.asked)}
+			if tt.same {
+				script = append(script, rt.Text("done"))
+			}
+			loop, _ := play(t, script...)
+			ran := 0
+			loop.Tools = []fnloop.Tool{raw("x", func(context.Context) (string, error) { ran++; return "", nil })}
+			loop.Tools[0].NeedsApproval = fnloop.Always
+			answer, err := loop.Run(t.Context(), "hi")
+			require.ErrorIs(t, err, fnloop.ErrApproval)
+			answer.Pending[0].Arguments = json.RawMessage(tt.stored)
+			require.NoError(t, answer.Approve("call_1"))
+			_, err = loop.Continue(t.Context(), answer, "")
+			if tt.same {
+				require.NoError(t, err)
+				assert.Equal(t, 1, ran)
+				return
+			}
+			var refused *fnloop.ConfigError
+			require.ErrorAs(t, err, &refused)
+			assert.Zero(t, ran)
+		})
+	}
+}

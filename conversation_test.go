@@ -560,3 +560,22 @@ func TestRunAsOfSeveralMessages(t *testing.T) {
 		})
 	}
 }
+
+// Items are kept as they came, but for what the API adds for readers alone.
+func TestItemsKeepTheirSpelling(t *testing.T) {
+	for _, tt := range []struct{ item, sent string }{
+		{`{"type":"x","id":"x_1","created_by":"me"}`, `{"type":"x","id":"x_1"}`},
+		{`{"created_by":"me","type":"x","id":"x_1"}`, `{"type":"x","id":"x_1"}`},
+		{`{ "type" : "x" , "created_by" : { "a" : [ 1 , "}" ] } , "id":"x_1", "n" : 1e2 }`, `{"type":"x","id":"x_1","n":1e2}`},
+		{`{"type":"x","id":"x_1","say":"\"created_by\":1,","created_by":null}`, `{"type":"x","id":"x_1","say":"\"created_by\":1,"}`},
+		{`{"type":"shell_call_output","id":"x_1","call_id":"call_1","output":[{"created_by":"me","a":{"created_by":"kept"}},7,[]],"n":"<"}`,
+			`{"type":"shell_call_output","id":"x_1","call_id":"call_1","output":[{"a":{"created_by":"kept"}},7,[]],"n":"<"}`},
+		{`{"type":"x","id":"x_1","output":"created_by","created_by":""}`, `{"type":"x","id":"x_1","output":"created_by"}`},
+	} {
+		loop, _ := play(t, rt.Join(rt.Item(tt.item), rt.Text("one")))
+		loop.State = fnloop.Stateless
+		answer, err := loop.Run(t.Context(), "hi")
+		require.NoError(t, err)
+		assert.Equal(t, tt.sent, string(answer.Items[1]))
+	}
+}

@@ -3,8 +3,10 @@ package fnloop
 import (
 	"bytes"
 	"encoding/json"
-	"io"
+	"iter"
 	"slices"
+
+	"github.com/fnloop/fnloop/internal/strict"
 )
 
 // compactJSON spells JSON in one way: without white space between its tokens, and
@@ -53,54 +55,20 @@ func unescapeHTML(data []byte) []byte {
 }
 
 // canonicalJSON spells one JSON value in one way. It reports false for anything
-// else, and where a member repeats, so that nothing of it goes unseen.
+// else, and where a member repeats or a character is half of one, so that nothing
+// of it goes unseen.
 func canonicalJSON(data []byte) ([]byte, bool) {
+	if strict.Valid(data) != nil {
+		return nil, false
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	v, ok := canonicalValue(dec, 500)
-	if _, err := dec.Token(); !ok || err != io.EOF {
+	var value any
+	if dec.Decode(&value) != nil {
 		return nil, false
 	}
-	out, err := json.Marshal(v)
+	out, err := json.Marshal(value) // with the members of objects in order
 	return out, err == nil
-}
-
-func canonicalValue(dec *json.Decoder, depth int) (any, bool) {
-	token, err := dec.Token()
-	if err != nil || depth == 0 {
-		return nil, false
-	}
-	switch token {
-	case json.Delim('{'):
-		object := make(map[string]any)
-		for dec.More() {
-			key, err := dec.Token()
-			name, isString := key.(string)
-			if _, twice := object[name]; err != nil || !isString || twice {
-				return nil, false
-			}
-			value, ok := canonicalValue(dec, depth-1)
-			if !ok {
-				return nil, false
-			}
-			object[name] = value
-		}
-		_, err := dec.Token()
-		return object, err == nil
-	case json.Delim('['):
-		list := []any{}
-		for dec.More() {
-			value, ok := canonicalValue(dec, depth-1)
-			if !ok {
-				return nil, false
-			}
-			list = append(list, value)
-		}
-		_, err := dec.Token()
-		return list, err == nil
-	}
-	_, isDelim := token.(json.Delim)
-	return token, !isDelim
 }
 
 // withoutMember is a JSON object without one of its members. The others stay as they
@@ -126,33 +94,64 @@ func withoutMemberOfEach(object json.RawMessage, list, member string) json.RawMe
 	})
 }
 
-// editMembers lets a function change or leave out the members of a JSON object, in order.
+// editMembers lets a function change or leave out the members of a JSON object,
+// in order. What is no object stays as it is.
 func editMembers(object json.RawMessage, member func(string, json.RawMessage) (json.RawMessage, bool)) json.RawMessage {
-	dec := json.NewDecoder(bytes.NewReader(object))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+	object = bytes.TrimSpace(object)
+	if !json.Valid(object) || object[0] != '{' {
 		return object
 	}
-	out := []byte{'{'}
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
+	var list []element
+	for e := range elements(object) {
+		var key string
+		if json.Unmarshal(bytes.TrimSuffix(e.key, []byte(":")), &key) != nil {
 			return object
 		}
-		key, _ := token.(string)
-		var value json.RawMessage
-		if dec.Decode(&value) != nil {
-			return object
-		}
-		if value, ok := member(key, value); ok {
-			name, err := json.Marshal(key)
-			if err != nil {
-				return object
-			}
-			if len(out) > 1 {
-				out = append(out, ',')
-			}
-			out = append(append(append(out, name...), ':'), value...)
+		if value, ok := member(key, e.value); ok {
+			list = append(list, element{e.key, value})
 		}
 	}
-	return append(out, '}')
+	return joinElements('{', list, 0, 0)
+}
+
+// An element is one of an array, or of an object with its key and the colon.
+type element struct{ key, value []byte }
+
+// elements yields what a valid JSON array or object holds, without white space
+// around it.
+func elements(v []byte) iter.Seq[element] {
+	return func(yield func(element) bool) {
+		rest := bytes.TrimSpace(v[1 : len(v)-1])
+		for len(rest) > 0 {
+			value, depth, end := 0, 0, 0
+			for ; end < len(rest) && (depth > 0 || rest[end] != ','); end++ {
+				switch rest[end] {
+				case '"':
+					end = stringEnd(rest, end) - 1
+				case '[', '{':
+					depth++
+				case ']', '}':
+					depth--
+				case ':':
+					if depth == 0 {
+						value = end + 1
+					}
+				}
+			}
+			if !yield(element{rest[:value], bytes.TrimSpace(rest[value:end])}) {
+				return
+			}
+			rest = bytes.TrimSpace(rest[min(end+1, len(rest)):])
+		}
+	}
+}
+
+// stringEnd returns the end of the JSON string that begins at i.
+func stringEnd(v []byte, i int) int {
+	for i++; v[i] != '"'; i++ {
+		if v[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
 }

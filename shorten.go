@@ -91,9 +91,6 @@ func quoteJSON(s string) []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// An element is one of an array, or with its key one of an object.
-type element struct{ key, value []byte }
-
 // shorterList shortens the long elements of an array or object, all to the same
 // length. Where too little would be left of each, it keeps those at both ends.
 func shorterList(v []byte, limit, depth int) []byte {
@@ -158,47 +155,6 @@ func joinElements(open byte, list []element, after, gone int) []byte {
 		out = append(append(out, e.key...), e.value...)
 	}
 	return append(out, open+2) // ']' and '}'
-}
-
-// elements yields what an array or object of compact JSON holds.
-func elements(v []byte) func(yield func(element) bool) {
-	return func(yield func(element) bool) {
-		inside := v[1 : len(v)-1]
-		for start := 0; start < len(inside); {
-			var e element
-			end := start
-			if v[0] == '{' {
-				end = stringEnd(inside, start) + 1 // the colon
-				e.key = inside[start:end]
-				start = end
-			}
-			for depth := 0; end < len(inside) && (depth > 0 || inside[end] != ','); end++ {
-				switch inside[end] {
-				case '"':
-					end = stringEnd(inside, end) - 1
-				case '[', '{':
-					depth++
-				case ']', '}':
-					depth--
-				}
-			}
-			e.value = inside[start:end]
-			if !yield(e) {
-				return
-			}
-			start = end + 1
-		}
-	}
-}
-
-// stringEnd returns the end of the JSON string that begins at i.
-func stringEnd(v []byte, i int) int {
-	for i++; v[i] != '"'; i++ {
-		if v[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
 }
 
 // fairShare returns the largest size to which all of sizes can be cut so that
