@@ -94,6 +94,8 @@ func (s SSE) begin(w http.ResponseWriter) *eventWriter {
 	h.Set("X-Accel-Buffering", "no") // nginx would collect the events
 	out := &eventWriter{SSE: s, w: w, control: http.NewResponseController(w)}
 	if s.KeepAlive > 0 {
+		out.mu.Lock() // the timer's function reads it
+		defer out.mu.Unlock()
 		out.quiet = time.AfterFunc(s.KeepAlive, out.keepAlive)
 	}
 	return out
