@@ -138,7 +138,11 @@ func elements(v []byte) iter.Seq[element] {
 					}
 				}
 			}
-			if !yield(element{rest[:value], bytes.TrimSpace(rest[value:end])}) {
+			key := rest[:value]
+			if name := bytes.TrimRight(bytes.TrimSuffix(key, []byte(":")), " \t\r\n"); len(name)+1 < value {
+				key = slices.Concat(name, []byte(":"))
+			}
+			if !yield(element{key, bytes.TrimSpace(rest[value:end])}) {
 				return
 			}
 			rest = bytes.TrimSpace(rest[min(end+1, len(rest)):])
