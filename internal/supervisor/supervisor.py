@@ -78,6 +78,60 @@ def supervise():
                 pass
         return None
 
+    def become(stdin, stdout, stderr, others, score):
+        # Makes of a child of this process one that may run a program: with
+        # streams of its own and without the other descriptors, under the limits,
+        # and to be killed for want of memory before this process by its score.
+        _signal.set_wakeup_fd(-1)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        # What the host program ignores, as one started by nohup does, is
+        # no matter of the program's.
+        for number in range(1, _signal.NSIG):
+            if number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+                continue
+            try:
+                if _signal.getsignal(number) == _signal.SIG_IGN:
+                    _signal.signal(number, _signal.SIG_DFL)
+            except (OSError, ValueError):
+                pass
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
+        os.umask(0o022)
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        for fd in others:
+            os.close(fd)
+        for key, value in config.items():
+            if key.startswith("rlimit_"):
+                limit = getattr(resource, key.upper())
+                hard = resource.getrlimit(limit)[1]
+                if hard != resource.RLIM_INFINITY:
+                    value = min(value, hard)
+                resource.setrlimit(limit, (value, value))
+        # From here on the program's own processes may look at this one.
+        if _ctypes.call_function(prctl, (dumpable, 1, 0, 0, 0)) != 0:
+            raise OSError("prctl(PR_SET_DUMPABLE) failed")
+        try:
+            with open("/proc/self/oom_score_adj", "w") as f:
+                f.write(str(score))
+        except OSError:
+            pass
+        for name in list(os.environ):
+            if name not in environment:
+                del os.environ[name]
+        sys.path[:] = [p for p in sys.path if p != home]
+        sys.path_importer_cache.pop(home, None)
+
+    def tidy():
+        if home.startswith("/tmp/"):
+            try:
+                os.unlink(__file__)
+                os.rmdir(home)
+            except OSError as err:
+                fail(err)
+
     # Whatever else was inherited could lead out of the sandbox.
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
@@ -102,6 +156,12 @@ def supervise():
             key, _, value = line.partition("=")
             config[key] = int(value)
         kind, body = receive()
+    if kind == b"B":
+        # A session: the rest of what the supervisor does for one comes with it.
+        tidy()
+        import marshal
+        code = marshal.loads(body) if body[:1] != b"\n" else compile(body, "<fnloop>", "exec")
+        exec(code, {**globals(), **locals()})
     if kind != b"P":
         fail("a frame of kind %r where the program was expected" % kind)
     try:
@@ -111,12 +171,7 @@ def supervise():
     except OSError as err:
         fail("/tmp/main.py: %s" % err)
     del body
-    if home.startswith("/tmp/"):
-        try:
-            os.unlink(__file__)
-            os.rmdir(home)
-        except OSError as err:
-            fail(err)
+    tidy()
 
     in_r, in_w = os.pipe()
     out_r, out_w = os.pipe()
@@ -158,46 +213,7 @@ def supervise():
         fail("fork: %s" % err)
     if program == 0:
         try:
-            _signal.set_wakeup_fd(-1)
-            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-            _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
-            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-            # What the host program ignores, as one started by nohup does, is
-            # no matter of the program's.
-            for number in range(1, _signal.NSIG):
-                if number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-                    continue
-                try:
-                    if _signal.getsignal(number) == _signal.SIG_IGN:
-                        _signal.signal(number, _signal.SIG_DFL)
-                except (OSError, ValueError):
-                    pass
-            _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
-            os.umask(0o022)
-            os.dup2(in_r, 0)
-            os.dup2(out_w, 1)
-            os.dup2(err_w, 2)
-            os.closerange(3, wake_w + 1)
-            for key, value in config.items():
-                if key.startswith("rlimit_"):
-                    limit = getattr(resource, key.upper())
-                    hard = resource.getrlimit(limit)[1]
-                    if hard != resource.RLIM_INFINITY:
-                        value = min(value, hard)
-                    resource.setrlimit(limit, (value, value))
-            # From here on the program's own processes may look at this one.
-            if _ctypes.call_function(prctl, (dumpable, 1, 0, 0, 0)) != 0:
-                raise OSError("prctl(PR_SET_DUMPABLE) failed")
-            try:
-                with open("/proc/self/oom_score_adj", "w") as f:
-                    f.write("1000")
-            except OSError:
-                pass
-            for name in list(os.environ):
-                if name not in environment:
-                    del os.environ[name]
-            sys.path[:] = [p for p in sys.path if p != home]
-            sys.path_importer_cache.pop(home, None)
+            become(in_r, out_w, err_w, range(3, wake_w + 1), 1000)
             return
         except BaseException:
             os._exit(70)

@@ -33,7 +33,8 @@ type host struct {
 	bwrap         string
 	disableUserns bool // bwrap can
 	python        string
-	compiled      []byte        // the supervisor, for that interpreter
+	compiled      []byte // the supervisor, for that interpreter
+	session       supervisor.Compiled
 	binds         []string      // directories of the interpreter outside /usr
 	local         bool          // the interpreter is in /usr/local
 	managed       string        // the file that has pip advise what does not help, or empty

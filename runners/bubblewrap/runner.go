@@ -17,6 +17,7 @@ import (
 
 	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/limit"
+	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
 // The limits of a [Runner] whose fields are zero.
@@ -83,7 +84,8 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	host lazy.Value[*host]
+	host     lazy.Value[*host]
+	sessions supervisor.Sessions
 }
 
 // A Protection says what bounds the programs of a [Runner] on its host.

@@ -174,9 +174,10 @@ func (r *Runner) Environment() fnloop.Environment {
 	return env
 }
 
-// Close waits for the calls that are running and frees what the runner holds.
-// Calls after it fail.
+// Close ends the interpreters that are open, waits for the calls that are
+// running, and frees what the runner holds. Calls after it fail.
 func (r *Runner) Close() error {
+	r.sessions.Close()
 	h, ok := r.host.Close()
 	if !ok {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/interpreter"
 )
 
 type host struct{}
@@ -23,6 +24,12 @@ func (r *Runner) unsupported() error {
 // Run implements [fnloop.Runner]. It fails everywhere but on Linux.
 func (r *Runner) Run(context.Context, fnloop.Program) (fnloop.Result, error) {
 	return fnloop.Result{}, r.unsupported()
+}
+
+// OpenInterpreter implements [interpreter.Opener]. It fails everywhere but on
+// Linux.
+func (r *Runner) OpenInterpreter(context.Context, interpreter.Config) (interpreter.Driver, error) {
+	return nil, r.unsupported()
 }
 
 // Probe reports whether programs can be isolated on this host.

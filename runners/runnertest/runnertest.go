@@ -44,7 +44,7 @@ func Run(t *testing.T, newRunner func(*testing.T) fnloop.Runner) {
 	for _, c := range append(alone, crowd()...) {
 		t.Run(c.name, func(t *testing.T) { c.run(t, newRunner(t)) })
 	}
-	for _, group := range [][]testCase{contract, endings, resources, output, interpreter, isolation, hostile, scheduling, held, service} {
+	for _, group := range [][]testCase{contract, endings, resources, output, language, isolation, hostile, scheduling, held, service} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()

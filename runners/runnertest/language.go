@@ -23,8 +23,8 @@ func exit(name, source string, want int) testCase {
 	}
 }
 
-// interpreter has the cases about the source and what runs it.
-var interpreter = []testCase{
+// language has the cases about the source and what runs it.
+var language = []testCase{
 	python("main", "print(__name__, __file__, __spec__, __package__, __doc__)", "__main__ /tmp/main.py None None None\n"),
 	python("argv", "import sys\nprint(sys.argv, sys.path[0])", "['/tmp/main.py'] /tmp\n"),
 	python("doc", "'''words'''\nfrom __future__ import annotations\nprint(__doc__)", "words\n"),

@@ -1,0 +1,684 @@
+# The worker runs the cells of a session, one after the other, in one namespace.
+# It is forked from the supervisor and is no more to be trusted than the cells
+# that it runs: whatever they can reach of it is theirs.
+#
+# Cells may rebind anything. What is used here is bound before the first of them,
+# and the builtins are a copy of this module's own.
+import _signal
+import builtins
+import os
+import sys
+import types
+
+MAX_TEXT = 16384
+MAX_TRACE = 8192
+MAX_NAMES = 200
+MAX_NAME_BYTES = 4096
+KEEP_FILES = 100
+KEEP_LINES = 8 << 20
+CELLS = "/tmp/.cells"
+AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
+COROUTINE = 0x80  # inspect.CO_COROUTINE
+
+close, dup2, dup, fstat, getpid, read, write, exit_now = (
+    os.close, os.dup2, os.dup, os.fstat, os.getpid, os.read, os.write, os._exit)
+mkdir, open_fd, unlink, getcwd, chdir, O_FLAGS = (
+    os.mkdir, os.open, os.unlink, os.getcwd, os.chdir,
+    os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+set_handler, set_mask, valid_signals = _signal.signal, _signal.pthread_sigmask, _signal.valid_signals
+SIG_BLOCK, SIG_SETMASK, SIGINT = _signal.SIG_BLOCK, _signal.SIG_SETMASK, _signal.SIGINT
+wait_pid, next_signal = os.waitpid, _signal.sigtimedwait
+the_modules = sys.modules
+
+
+def number(n):
+    return n.to_bytes(4, "big")
+
+
+def text_bytes(s):
+    return s.encode("utf-8", "backslashreplace")
+
+
+def clip(s, most):
+    # Head and tail.
+    if len(s) <= most:
+        return s
+    half = most // 2
+    return "%s\n[... %d characters left out ...]\n%s" % (s[:half], len(s) - 2 * half, s[-half:])
+
+
+class Own:
+    """What must not be where a cell could rebind it by accident."""
+
+
+own = Own()
+
+
+# Frames.
+
+def tell(kind, body=b""):
+    # Two processes that say the same would confuse the supervisor: a child that
+    # a cell forked and let run on ends here.
+    if getpid() != own.pid:
+        exit_now(0)
+    try:
+        same = fstat(own.events)
+    except OSError:  # a cell closed it
+        exit_now(71)
+    if (same.st_dev, same.st_ino) != own.events_id:
+        exit_now(71)
+    data = b"".join((kind, number(own.cell), number(len(body)), body))
+    while data:
+        data = data[write(own.events, data):]
+
+
+def tell_long(more, last, data):
+    at = 0
+    while len(data) - at > 65536:
+        tell(more, data[at:at + 65536])
+        at += 65536
+    tell(last, data[at:])
+
+
+def hear(n):
+    while len(own.heard) < n:
+        try:
+            data = read(own.cells, 1 << 20)
+        except OSError:
+            exit_now(72)
+        if not data:
+            exit_now(72)
+        own.heard += data
+    data, own.heard = own.heard[:n], own.heard[n:]
+    return data
+
+
+def flush():
+    for f in (sys.stdout, sys.stderr):
+        try:
+            f.flush()
+        except BaseException:
+            pass
+
+
+def show(main, forms):
+    """Sends one display: a head with the types and sizes, then the bytes."""
+    flush()
+    head = [b"1" if main else b"0"]
+    for name, data in forms.items():
+        head.append(b"%s %d" % (name.encode(), len(data)))
+    tell_long(b"v", b"V", b"\n".join(head) + b"\n\n" + b"".join(forms.values()))
+
+
+# Signals. The handler is only for code of the cell; at any other time a signal
+# that comes late does nothing.
+
+def on_stop(signum, frame):
+    if own.task is not None and not own.cancelled:
+        own.cancelled = True
+        own.loop.call_soon_threadsafe(own.task.cancel)
+    elif own.running:
+        raise KeyboardInterrupt
+
+
+def arm():
+    for s in (SIGINT, own.stop_signal):
+        set_handler(s, on_stop)
+
+
+# The namespace.
+
+def make_main():
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __doc__=None, __spec__=None, __loader__=None)
+    the_modules["__main__"] = main
+    own.main, own.space = main, main.__dict__
+    own.first_names = set(own.space)
+
+
+def names():
+    found, size = [], 0
+    for name, value in list(own.space.items()):
+        if type(name) is not str or name[:1] == "_" or type(value) is types.ModuleType:
+            continue
+        size += len(name) + 1
+        if len(found) == MAX_NAMES or size > MAX_NAME_BYTES:
+            break
+        found.append(name)
+    return "\n".join(found)
+
+
+# Cells.
+
+def file_of(cell):
+    return "%s/cell-%d.py" % (CELLS, cell)
+
+
+def keep(cell, source):
+    """Puts the source where tracebacks and inspect look for it."""
+    name = file_of(cell)
+    lines = [line + "\n" for line in source.split("\n")]
+    own.lines[name] = (len(source), None, lines, name)
+    own.kept += len(source)
+    while own.kept > KEEP_LINES and len(own.lines) > 1:
+        old = next(iter(own.lines))
+        own.kept -= own.lines.pop(old)[0]
+        cache = the_modules.get("linecache")
+        if cache is not None:
+            cache.cache.pop(old, None)
+    try:
+        if len(source) <= 1 << 20:
+            mkdir_once()
+            fd = open_fd(name, O_FLAGS, 0o644)
+            try:
+                data = text_bytes(source)
+                while data:
+                    data = data[write(fd, data):]
+            finally:
+                close(fd)
+        if cell > KEEP_FILES:
+            unlink(file_of(cell - KEEP_FILES))
+    except OSError:
+        pass
+    fill_linecache()
+
+
+def mkdir_once():
+    try:
+        mkdir(CELLS, 0o755)
+    except FileExistsError:
+        pass
+
+
+def fill_linecache():
+    cache = the_modules.get("linecache")
+    if cache is not None:
+        try:
+            cache.cache.update(own.lines)
+        except Exception:
+            pass
+
+
+def quiet(source, node):
+    """Whether a semicolon follows the last expression."""
+    lines = text_bytes(source).split(b"\n")
+    rest = lines[node.end_lineno - 1:]
+    rest[0] = rest[0][node.end_col_offset:]
+    for line in rest:
+        for c in line:
+            if c == 35:  # a comment
+                break
+            if c == 59:
+                return True
+            if c not in b" \t\r\f)\\":
+                return False
+    return False
+
+
+def parse(source, name):
+    flags = AWAIT | own.future | ONLY_AST
+    first = None
+    for change in (None, dedent, unfence, spaces, magic):
+        try:
+            changed = source if change is None else change(source, name, flags)
+            if changed is not None:
+                return changed, compile(changed, name, "exec", flags, True)
+        except SyntaxError as err:
+            first = first or err
+    raise first
+
+
+def dedent(source, name, flags):
+    lines = source.split("\n")
+    indents = [line[:len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
+    if not indents or not indents[0] or not all(i.startswith(indents[0]) for i in indents):
+        return None
+    n = len(indents[0])
+    return "\n".join(line[n:] if line.strip() else line for line in lines)
+
+
+def unfence(source, name, flags):
+    s = source.strip()
+    if not (s.startswith("```") and s.endswith("```") and "\n" in s):
+        return None
+    return s[s.index("\n") + 1:-3]
+
+
+def spaces(source, name, flags):
+    return source.replace("\u00a0", " ") if "\u00a0" in source else None
+
+
+def magic(source, name, flags):
+    """Notebook habits: %matplotlib, %pip and the like, and !command. Only a line
+    that Python refuses is taken for one."""
+    lines = source.split("\n")
+    found = False
+    for i in range(200):
+        try:
+            compile("\n".join(lines), name, "exec", flags, True)
+            break
+        except SyntaxError as err:
+            at = (err.lineno or 0) - 1
+            call = magic_call(lines[at].strip(), at) if 0 <= at < len(lines) else None
+            if call is None:
+                return None
+            indent = lines[at][:len(lines[at]) - len(lines[at].lstrip())]
+            lines[at] = indent + call
+            found = True
+    return "\n".join(lines) if found else None
+
+
+def magic_call(line, at):
+    mark, rest = line[:1], line[1:].strip()
+    word, _, more = rest.partition(" ")
+    more = more.strip()
+    if mark == "%" and rest[:1] == "%":
+        return "pass" if at == 0 and word in ("%time", "%timeit", "%capture") else None
+    if mark == "!" and rest:
+        return shell(rest)
+    if mark != "%":
+        return None
+    if word in ("matplotlib", "load_ext", "reload_ext", "config", "autoreload", "precision", "pylab"):
+        return "pass"
+    if word == "pip":
+        return shell("%s -m pip %s" % (sys.executable, more))
+    if word in ("ls", "cat", "mkdir", "rm", "cp", "mv", "pwd"):
+        return shell(rest)
+    if word in ("sh", "bash") and more:
+        return shell(more)
+    if word in ("time", "timeit") and more:
+        return more
+    if word == "cd" and more:
+        return "__import__('os').chdir(%r)" % more
+    return None
+
+
+def shell(command):
+    return "(__import__('sys').stdout.flush(), __import__('subprocess').run(%r, shell=True), None)[2];" % command
+
+
+def run_cell(source):
+    name = file_of(own.cell)
+    fill_linecache()
+    own.space.pop("__warningregistry__", None)
+    # A module that was written within this second is found all the same.
+    for folder in (own.dir, sys.path[0] if sys.path else ""):
+        finder = sys.path_importer_cache.get(folder)
+        if hasattr(finder, "invalidate_caches"):
+            finder.invalidate_caches()
+    changed, tree = parse(source, name)
+    keep(own.cell, changed)
+    flags = AWAIT | own.future
+    last = None
+    if tree.body and type(tree.body[-1]).__name__ == "Expr" and not quiet(changed, tree.body[-1].value):
+        last = tree.body.pop()
+    body = compile(tree, name, "exec", flags, True)
+    if "__future__" in changed:
+        import __future__
+        for feature in __future__.all_feature_names:
+            own.future |= body.co_flags & getattr(__future__, feature).compiler_flag
+        flags |= own.future
+    if last is not None:
+        import _ast
+        value = compile(_ast.Expression(last.value), name, "eval", flags, True)
+    result = execute(body, value if last is not None else None)
+    if last is None:
+        return
+    hook = sys.displayhook
+    if hook is not own.displayhook:
+        hook(result)
+    elif result is not None:
+        space = own.space
+        if "_" not in space or space["_"] is own.underscore:
+            space["_"] = own.underscore = result
+        show_value(result, True)
+
+
+def execute(body, value):
+    if not (body.co_flags | (value.co_flags if value else 0)) & COROUTINE:
+        eval(body, own.space)
+        return eval(value, own.space) if value else None
+
+    async def both():
+        result = None
+        for code in (body, value):
+            if code is not None:
+                result = eval(code, own.space)
+                if code.co_flags & COROUTINE:
+                    result = await result
+        return result
+
+    import asyncio
+    if own.loop is None or own.loop.is_closed():
+        own.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(own.loop)
+    own.cancelled = False
+    task = own.loop.create_task(both())
+    own.task = task
+    try:
+        return own.loop.run_until_complete(task)
+    except asyncio.CancelledError as err:
+        if own.cancelled:
+            raise KeyboardInterrupt().with_traceback(err.__traceback__) from None
+        raise
+    except BaseException:
+        # The loop was left in the middle: the task ends before it goes on.
+        own.task = None
+        if not task.done():
+            task.cancel()
+            try:
+                own.loop.run_until_complete(task)
+            except BaseException:
+                pass
+        raise
+    finally:
+        own.task = None
+
+
+def describe(err):
+    """The name, the message and the traceback of an exception."""
+    kind = type(err)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = "%s.%s" % (kind.__module__, name)
+    try:
+        value = str(err)
+    except BaseException:
+        value = "<a message that cannot be shown>"
+    try:
+        import traceback
+        fill_linecache()
+        made = traceback.TracebackException(kind, err, err.__traceback__, **own.trace_options)
+        drop_frames(made, 0)
+        lines = list(made.format())
+        if not made.stack and lines[0].startswith("Traceback"):
+            del lines[0]  # no frame follows
+        trace = clip(shorten(lines), MAX_TRACE)
+    except BaseException:
+        trace = "%s: %s\n" % (name, value)
+    return name, clip(value, 4096), trace
+
+
+def shorten(lines):
+    """Keeps of a row of frames the first three and the last twelve."""
+    kept, row = [], []
+    for line in lines + [""]:
+        if line.startswith("  File ") or line.startswith("  [Previous line"):
+            row.append(line)
+            continue
+        if len(row) > 16:
+            row = row[:3] + ["  [... %d frames left out ...]\n" % (len(row) - 15)] + row[-12:]
+        kept += row + [line]
+        row = []
+    return "".join(kept)
+
+
+def drop_frames(made, depth):
+    """Takes our own frames off a traceback and those of its causes."""
+    if made is None or depth > 100:
+        return
+    made.stack[:] = [f for f in made.stack if f.filename != "<fnloop>"]
+    for inner in getattr(made, "exceptions", None) or ():
+        drop_frames(inner, depth + 1)
+    drop_frames(made.__cause__, depth + 1)
+    drop_frames(made.__context__, depth + 1)
+
+
+def field(key, data):
+    data = text_bytes(data)
+    return key + number(len(data)) + data
+
+
+def report(status, err=None):
+    body = field(b"s", status) + field(b"g", names())
+    if err is not None:
+        name, value, trace = err
+        body += field(b"n", name) + field(b"v", value) + field(b"t", trace)
+    threading = the_modules.get("threading")
+    if threading is not None:
+        try:
+            body += field(b"h", str(len(threading._active) - 1))
+        except Exception:
+            pass
+    if own.omitted:
+        body += field(b"o", str(own.omitted))
+    if own.loop is not None:
+        try:
+            import asyncio
+            body += field(b"a", str(len(asyncio.all_tasks(own.loop))))
+        except Exception:
+            pass
+    return body
+
+
+def one_cell(source):
+    """Runs a cell and gives what is said of it."""
+    err = None
+    status = "ok"
+    arm()
+    own.images = own.omitted = 0
+    own.seen.clear()
+    try:
+        try:
+            # A signal that came between two cells is for neither.
+            while next_signal(own.all_signals, 0):
+                pass
+            own.running = True
+            set_mask(SIG_SETMASK, ())
+            run_cell(source)
+        except SystemExit as e:
+            if e.code is not None and e.code != 0:
+                status, err = "error", describe(e)
+        except BaseException as e:
+            status = "error"
+            err = describe(e)
+        if getpid() != own.pid:
+            leave_child(err)
+        show_figures()
+    except BaseException as e:
+        # While the exception, or the figures, were made ready.
+        status = "error"
+        own.running = False
+        if err is None:
+            err = describe(e)
+    finally:
+        own.running = False
+        set_mask(SIG_BLOCK, own.all_signals)
+    return report(status, err)
+
+
+def leave_child(err):
+    """Ends a child that a cell forked and that came to the end of the cell."""
+    if err:
+        sys.stderr.write(err[2])
+    flush()
+    exit_now(1 if err else 0)
+
+
+def mend():
+    """Puts back what a cell has replaced or closed and the next one needs."""
+    for i, (fd, identity) in enumerate(own.streams):
+        try:
+            now = fstat(i)
+            if (now.st_dev, now.st_ino) == identity:
+                continue
+        except OSError:
+            pass
+        try:
+            dup2(fd, i, True)
+        except OSError:
+            pass
+    sys.stdin, sys.stdout, sys.stderr = own.std
+    try:
+        whole = not any(f.closed for f in own.std)
+    except ValueError:  # its buffer was taken away
+        whole = False
+    if not whole:
+        make_streams()
+    sys.displayhook, sys.excepthook = own.displayhook, sys.__excepthook__
+    sys.settrace(None)
+    sys.setprofile(None)
+    for name in ("input", "display"):
+        if name not in builtins.__dict__:
+            builtins.__dict__[name] = own.builtins[name]
+    if the_modules.get("__main__") is not own.main:
+        the_modules["__main__"] = own.main
+    own.space["__builtins__"] = builtins
+    own.space["__name__"] = "__main__"
+    try:
+        getcwd()
+    except OSError:
+        try:
+            chdir(own.dir)
+        except OSError:
+            pass
+
+
+def make_streams():
+    import io
+    std = []
+    for fd, mode, errors in ((0, "r", "surrogateescape"), (1, "w", "backslashreplace"), (2, "w", "backslashreplace")):
+        raw = io.FileIO(fd, mode, closefd=False)
+        if mode == "r":
+            f = io.TextIOWrapper(io.BufferedReader(raw), "utf-8", errors)
+        else:
+            f = io.TextIOWrapper(io.BufferedWriter(raw, 8192), "utf-8", errors, line_buffering=True)
+        f.mode = mode
+        std.append(f)
+    for f, name in zip(std, ("<stdin>", "<stdout>", "<stderr>")):
+        f.buffer.raw.name = name
+    own.std = std
+    sys.stdin, sys.stdout, sys.stderr = std
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = std
+
+
+def no_input(prompt="", /):
+    if prompt != "":
+        print(prompt, end="")
+    raise EOFError("there is no user at this prompt: put the value into the code")
+
+
+def no_debugger(*args, **kwargs):
+    raise EOFError("there is no user at this debugger: print what you want to see")
+
+
+def make_copy():
+    """Makes a stopped copy of this process, which the supervisor may wake."""
+    ctypes, syscall = own.syscall
+    clone = {"x86_64": 56, "aarch64": 220, "riscv64": 220}.get(os.uname().machine)
+    if not clone:
+        return tell(b"k", b"0")
+    # It is the supervisor's child and not ours: a cell that waits for its
+    # children is not to meet it. No hook of Python's runs, which would give it
+    # other random numbers; there is one thread, so that no lock is held.
+    parent_and_signal = 0x8000 | 17
+    flush()
+    pid = ctypes.call_function(syscall, (clone, parent_and_signal, 0, 0, 0, 0))
+    if pid != 0:
+        return tell(b"k", b"%d" % max(pid, 0))
+    try:
+        own.pid = getpid()
+        os.setpgid(0, 0)
+        adjust(0)
+        while not read(own.go, 1):
+            exit_now(0)
+        adjust(300)
+        # What came for everybody in the meantime is not for this one.
+        while next_signal(own.all_signals, 0):
+            pass
+        mend()
+        tell(b"r")
+    except BaseException:
+        exit_now(73)
+
+
+def adjust(more):
+    try:
+        fd = open_fd("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            write(fd, b"%d" % min(1000, (own.score or 0) + more))
+        finally:
+            close(fd)
+    except OSError:
+        pass
+
+
+def after_fork():
+    # A child of a cell's has nothing to say to the supervisor.
+    for fd in (own.cells, own.events, own.go):
+        try:
+            close(fd)
+        except OSError:
+            pass
+
+
+def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
+    own.cells, own.events, own.go, own.dir, own.score = cells, events, go, folder, score
+    own.stop_signal, own.syscall = stop_signal, syscall
+    s = fstat(events)
+    own.events_id = (s.st_dev, s.st_ino)
+    own.pid, own.cell, own.heard = getpid(), 0, b""
+    own.running = own.cancelled = False
+    own.images = own.omitted = 0
+    own.seen = {}
+    own.task = own.loop = own.underscore = None
+    own.lines, own.kept = {}, 0
+    own.future = 0
+    own.trace_options = {"compact": True} if sys.version_info >= (3, 10) else {}
+    own.all_signals = set(valid_signals()) - {_signal.SIGKILL, _signal.SIGSTOP, _signal.SIGSEGV, _signal.SIGBUS,
+                                              _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT, _signal.SIGCHLD,
+                                              trace_signal}
+    own.displayhook = sys.displayhook
+    sys.excepthook = sys.__excepthook__
+    make_streams()
+    own.streams = []
+    for i in range(3):
+        s = fstat(i)
+        own.streams.append((dup(i), (s.st_dev, s.st_ino)))
+    make_main()
+    try:
+        chdir(folder)
+    except OSError:
+        pass
+    sys.path.insert(0, folder)
+    sys.argv[:] = [""]
+    own.builtins = {"input": no_input, "display": display}
+    builtins.__dict__.update(own.builtins)
+    sys.breakpointhook = no_debugger
+    os.register_at_fork(after_in_child=after_fork)
+    sys.meta_path.insert(0, Hook())
+    try:
+        import faulthandler
+        faulthandler.register(trace_signal, file=2, all_threads=False, chain=False)
+    except Exception:
+        pass
+    the_modules.pop("sitecustomize", None)
+    set_mask(SIG_BLOCK, own.all_signals)
+    tell(b"r")
+    while True:
+        try:
+            head = hear(9)
+            own.cell = int.from_bytes(head[1:5], "big")
+            body = hear(int.from_bytes(head[5:9], "big"))
+            if head[:1] == b"K":
+                make_copy()
+                continue
+            if head[:1] == b"W":
+                for at in range(0, len(body), 4):
+                    try:
+                        wait_pid(int.from_bytes(body[at:at + 4], "big"), 1)
+                    except OSError:
+                        pass
+                continue
+            source = body.decode()
+            del body
+            said = one_cell(source)
+            del source
+            flush()
+            mend()
+            tell(b"D", said)
+        except BaseException:
+            # A handler of a cell's own can strike at any time.
+            if getpid() != own.pid:
+                exit_now(1)
