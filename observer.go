@@ -54,6 +54,9 @@ type ResponseInfo struct {
 // the fields that describe one are zero.
 type ResponseEnd struct {
 	ID, Status string
+	// Model and ServiceTier are those that made the response, empty where the API
+	// does not say.
+	Model, ServiceTier string
 	// Calls are what the response asks for, and Text is its text.
 	Calls []Call
 	Text  string
@@ -135,6 +138,7 @@ func (r *run) observeResponse(ctx context.Context, params *responses.ResponseNew
 		e := ResponseEnd{Attempts: attempts, Err: err}
 		if response != nil {
 			e.ID, e.Status, e.Reason, e.FirstEvent = response.ID, response.Status, response.IncompleteDetails.Reason, response.first
+			e.Model, e.ServiceTier = response.Model, response.ServiceTier
 			e.Text, e.Calls = response.text(), r.newCalls(response.calls(), r.answer.Turns+1)
 			e.Usage, _ = response.usage()
 			e.Err = response.check()

@@ -51,7 +51,7 @@ func newMetrics(m metric.Meter, old bool) metrics {
 		{"input_tokens", func(u fnloop.Usage) int64 { return u.InputTokens }},
 		{"output_tokens", func(u fnloop.Usage) int64 { return u.OutputTokens }},
 		{"cache_read.input_tokens", func(u fnloop.Usage) int64 { return u.CachedTokens }},
-		{"cache_write.input_tokens", func(u fnloop.Usage) int64 { return 0 }},
+		{"cache_write.input_tokens", func(u fnloop.Usage) int64 { return u.CacheWriteTokens }},
 		{"reasoning.output_tokens", func(u fnloop.Usage) int64 { return u.ReasoningTokens }},
 	} {
 		counter, err := m.Int64Counter("gen_ai.client.inference.usage."+c.name, metric.WithUnit("{token}"))
@@ -99,6 +99,9 @@ func (m *metrics) response(ctx context.Context, start []attribute.KeyValue, mode
 		return
 	}
 	more := []attribute.KeyValue{attribute.String(keyRequestModel, model)}
+	if end.Model != "" {
+		more = append(more, attribute.String(keyResponseModel, end.Model))
+	}
 	set := labels(start, kind, more...)
 	m.duration.Record(ctx, d.Seconds(), set)
 	if end.FirstEvent > 0 {

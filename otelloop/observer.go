@@ -224,9 +224,15 @@ func (o *Observer) response(end fnloop.ResponseEnd) []attribute.KeyValue {
 		attribute.Int64(keyInputTokens, end.Usage.InputTokens),
 		attribute.Int64(keyOutputTokens, end.Usage.OutputTokens),
 		attribute.Int64(keyCacheRead, end.Usage.CachedTokens),
-		attribute.Int64(keyCacheWrite, 0),
+		attribute.Int64(keyCacheWrite, end.Usage.CacheWriteTokens),
 		attribute.Int64(keyReasoningTokens, end.Usage.ReasoningTokens),
 	)
+	if end.Model != "" {
+		set = append(set, attribute.String(keyResponseModel, end.Model))
+	}
+	if end.ServiceTier != "" {
+		set = append(set, attribute.String(keyResponseTier, end.ServiceTier))
+	}
 	if end.FirstEvent > 0 {
 		set = append(set, attribute.Float64(keyFirstChunk, end.FirstEvent.Seconds()))
 	}

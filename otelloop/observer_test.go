@@ -146,7 +146,7 @@ func TestTrace(t *testing.T) {
 		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-test",
 		"server.address": "api.example", "server.port": int64(8443), "openai.api.type": "responses",
 		"gen_ai.request.stream": true, "gen_ai.response.finish_reasons": []string{"tool_call"}, "gen_ai.output.type": "text",
-		"fnloop.attempts": int64(1),
+		"fnloop.attempts": int64(1), "gen_ai.response.model": "gpt-test",
 	} {
 		assert.Equal(t, want, set[key], key)
 	}
