@@ -90,6 +90,15 @@ type Answer struct {
 	// not say what they used.
 	Responses int `json:"responses"`
 	Unmetered int `json:"unmetered,omitempty"`
+	// Citations say where pieces of Text come from.
+	Citations []Citation `json:"citations,omitempty"`
+	// Hosted are the calls of tools that the API ran by itself, and Files what
+	// they have made, of the responses of this run.
+	Hosted []HostedCall `json:"hosted,omitempty"`
+	Files  []File       `json:"files,omitempty"`
+	// Cause is why the caller ended the run, where the context's cause says more
+	// than the context does.
+	Cause string `json:"cause,omitempty"`
 	// Abandoned is how many handlers were left behind because they did not
 	// return when their context ended.
 	Abandoned int `json:"abandoned,omitempty"`
@@ -136,6 +145,15 @@ func (a *Answer) clone() *Answer {
 		b.Items[i] = bytes.Clone(b.Items[i])
 	}
 	b.ToolState = cloneToolState(a.ToolState)
+	b.Citations = slices.Clone(a.Citations)
+	b.Hosted = slices.Clone(a.Hosted)
+	for i := range b.Hosted {
+		b.Hosted[i].Item = bytes.Clone(b.Hosted[i].Item)
+	}
+	b.Files = slices.Clone(a.Files)
+	for i := range b.Files {
+		b.Files[i].Data = bytes.Clone(b.Files[i].Data)
+	}
 	b.Parts = slices.Clone(a.Parts)
 	b.Earlier = slices.Clone(a.Earlier)
 	for i := range b.Earlier {

@@ -241,6 +241,7 @@ func (r *run) advance(response *response, calls []item) error {
 	a.Paused = len(calls) == 0 && response.runsProgram()
 	r.recordResponse(response)
 	r.loadTools(response.Output)
+	a.collect(response)
 	a.Pending = a.Pending[:0]
 	r.dropSentOutputs()
 	a.Open = nil

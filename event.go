@@ -2,17 +2,20 @@ package fnloop
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
+	"time"
 )
 
 // An Event is something that happened in a run; see [Loop.Events]. Its types
-// are [RequestStarted], [TextDelta], [ReasoningDelta], [CallAnnounced],
-// [CallStarted], [CallOutput], [CallFinished], [ResponseFinished] and [Done]. More
-// may come, so a switch over them should pass over what it does not know.
+// are, in the order in which a run has them, [RequestStarted], [Retry],
+// [ReasoningDelta], [TextDelta], [CallAnnounced], [CallDelta], [HostedStarted],
+// [HostedProgress], [HostedFinished], [FileAdded], [CitationAdded],
+// [ResponseFinished], [ApprovalRequested], [CallStarted], [CallOutput],
+// [CallEvent], [CallFinished] and [Done], and those that handlers [Emit]. More may
+// come, so a switch over them should pass over what it does not know.
 //
-// As JSON an event is an object with a member type beside those of its fields.
+// As JSON an event is an object with a member type beside those of its fields;
+// docs/events.md lists them.
 type Event interface {
 	// Type is the event's name in JSON, such as "text_delta".
 	Type() string
@@ -24,15 +27,20 @@ type RequestStarted struct {
 	Request int `json:"request"`
 }
 
-// TextDelta is a piece of a message as the model writes it.
-type TextDelta struct {
-	Text string `json:"text"`
-	// Phase is "commentary" for talk about the work, "final_answer" for the
-	// answer, and empty when the model does not say.
-	Phase string `json:"phase,omitempty"`
-	// Item is the place of the message among the items of its response: a new
-	// one begins a new message.
-	Item int `json:"item"`
+// Retry says that a request has failed and is sent again after a wait.
+type Retry struct {
+	Request int `json:"request"`
+	// Attempt is the one that comes next, counted from one.
+	Attempt int `json:"attempt"`
+	// Wait is how long the run waits before it. In JSON it is wait_ms, in
+	// milliseconds.
+	Wait time.Duration `json:"-"`
+	// StatusCode and Code are what the API said of the failure: the status of
+	// HTTP, and a word such as "rate_limit_exceeded". Each is zero if it did not.
+	StatusCode int    `json:"status_code,omitempty"`
+	Code       string `json:"code,omitempty"`
+	// Err is what failed. It is for the host: JSON does not have it.
+	Err error `json:"-"`
 }
 
 // ReasoningDelta is a piece of the model's reasoning, in most cases of a summary
@@ -49,11 +57,93 @@ type ReasoningDelta struct {
 	Raw bool `json:"raw,omitempty"`
 }
 
+// TextDelta is a piece of a message as the model writes it.
+type TextDelta struct {
+	Text string `json:"text"`
+	// Phase is "commentary" for talk about the work, "final_answer" for the
+	// answer, and empty when the model does not say.
+	Phase string `json:"phase,omitempty"`
+	// Item is the place of the message among the items of its response: a new
+	// one begins a new message.
+	Item int `json:"item"`
+	// Refusal says that the model refuses with these words.
+	Refusal bool `json:"refusal,omitempty"`
+}
+
 // CallAnnounced says that the model has begun to write a call. Nothing is run
 // until the response is complete, and the response may still come to nothing.
 type CallAnnounced struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	// Custom says that the arguments are free text and not JSON.
+	Custom bool `json:"custom,omitempty"`
+}
+
+// CallDelta is a piece of a call's arguments as the model writes them. The Texts
+// of a call make up its arguments.
+type CallDelta struct {
+	ID   string `json:"id"` // of the call
+	Text string `json:"text"`
+	// Property is the property whose value the piece is of, if that is a string,
+	// and Value what the piece adds to it: JSON's escape sequences are decoded,
+	// so that a program can be shown while it is written. A custom tool's text is
+	// a Value without a Property.
+	Property string `json:"property,omitempty"`
+	Value    string `json:"value,omitempty"`
+}
+
+// HostedStarted says that the API has begun to run a tool of its own.
+type HostedStarted struct {
+	HostedCall
+}
+
+// HostedProgress says how far a tool that the API runs has come.
+type HostedProgress struct {
+	ID   string `json:"id"` // of the HostedCall
+	Kind string `json:"kind"`
+	// Status is the API's word for what the tool does, such as "searching".
+	Status string `json:"status,omitempty"`
+	// Text is a piece of the program or of the arguments that the model writes
+	// for the tool, or of what a program prints.
+	Text string `json:"text,omitempty"`
+	// Image is an unfinished image, in base64.
+	Image string `json:"image,omitempty"`
+}
+
+// HostedFinished says that a tool that the API runs has ended, and with what.
+type HostedFinished struct {
+	HostedCall
+}
+
+// FileAdded is an image or a file that a hosted tool has made.
+type FileAdded struct {
+	File
+}
+
+// CitationAdded says where a piece of a message comes from. It comes when the
+// message is complete, and its places are those in the message's text.
+type CitationAdded struct {
+	Citation
+	Item int `json:"item"` // of the message, as in TextDelta
+}
+
+// ResponseFinished says that the response to a request has come to its end, and
+// what it used.
+type ResponseFinished struct {
+	Request int   `json:"request"`
+	Usage   Usage `json:"usage"`
+	// ID is the response's. Model and ServiceTier are those that made it, where
+	// the API says so.
+	ID          string `json:"id,omitempty"`
+	Model       string `json:"model,omitempty"`
+	ServiceTier string `json:"service_tier,omitempty"`
+}
+
+// ApprovalRequested says that a call waits to be approved or rejected. The run
+// goes on with the other calls of the response and then ends with [ErrApproval].
+type ApprovalRequested struct {
+	Call
 }
 
 // CallStarted says that the handler of a call is about to start.
@@ -69,70 +159,23 @@ type CallOutput struct {
 	Text   string `json:"text"`
 }
 
+// CallEvent is an event of a run that the handler of a call has started with its
+// own context: of a Loop within a tool.
+type CallEvent struct {
+	ID    string `json:"id"` // of the call
+	Event Event  `json:"event"`
+}
+
 // CallFinished says that a call has its output.
 type CallFinished struct {
 	CallResult
 }
 
-// ResponseFinished says that the response to a request has come to its end, and
-// what it used.
-type ResponseFinished struct {
-	Request int   `json:"request"`
-	Usage   Usage `json:"usage"`
-	// ID is the response's. Model and ServiceTier are those that made it, where
-	// the API says so.
-	ID          string `json:"id,omitempty"`
-	Model       string `json:"model,omitempty"`
-	ServiceTier string `json:"service_tier,omitempty"`
-}
-
 // Done is the last event of a run, with or without an error beside it.
 type Done struct {
 	Answer *Answer `json:"answer"`
-}
-
-// Type returns "request_started".
-func (RequestStarted) Type() string { return "request_started" }
-
-// Type returns "text_delta".
-func (TextDelta) Type() string { return "text_delta" }
-
-// Type returns "reasoning_delta".
-func (ReasoningDelta) Type() string { return "reasoning_delta" }
-
-// Type returns "call_announced".
-func (CallAnnounced) Type() string { return "call_announced" }
-
-// Type returns "call_started".
-func (CallStarted) Type() string { return "call_started" }
-
-// Type returns "call_output".
-func (CallOutput) Type() string { return "call_output" }
-
-// Type returns "call_finished".
-func (CallFinished) Type() string { return "call_finished" }
-
-// Type returns "response_finished".
-func (ResponseFinished) Type() string { return "response_finished" }
-
-// Type returns "done".
-func (Done) Type() string { return "done" }
-
-// encodeEvent gives an event as a JSON object that begins with its type.
-func encodeEvent(e Event) ([]byte, error) {
-	fields, err := json.Marshal(e)
-	if err != nil {
-		return nil, err
-	}
-	if fields[0] != '{' {
-		return nil, fmt.Errorf("fnloop: event %s: %T is no JSON object, but %.20s", e.Type(), e, fields)
-	}
-	out := append([]byte(`{"type":"`), e.Type()...)
-	out = append(out, '"')
-	if len(fields) > len("{}") {
-		out = append(out, ',')
-	}
-	return append(out, fields[1:]...), nil
+	// Value is the T of [EventsAs], if the answer fits it.
+	Value any `json:"value,omitempty"`
 }
 
 // Events is [Loop.Run], or [Loop.Continue] when from is not nil, told while it
@@ -151,10 +194,15 @@ func encodeEvent(e Event) ([]byte, error) {
 // program prints while the reader is busy is left out of the events, with a
 // note in its place, and is in the result all the same.
 func (l *Loop) Events(ctx context.Context, from *Answer, prompt string, parts ...Content) iter.Seq2[Event, error] {
+	return l.events(ctx, func(ctx context.Context, emit func(Event)) (Done, error) {
+		answer, err := l.run(ctx, from, prompt, parts, options{emit: emit})
+		return Done{Answer: answer}, err
+	})
+}
+
+// events tells what a run emits, and in the end what it returns.
+func (l *Loop) events(ctx context.Context, run func(context.Context, func(Event)) (Done, error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if from == nil {
-			from = &Answer{}
-		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		reading := true
@@ -165,9 +213,9 @@ func (l *Loop) Events(ctx context.Context, from *Answer, prompt string, parts ..
 			}
 		}
 		defer func() { reading = false }() // a panic of the reader passes through the run
-		answer, err := l.run(ctx, from, prompt, parts, options{emit: emit})
+		done, err := run(ctx, emit)
 		if reading {
-			yield(Done{answer}, err)
+			yield(done, err)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 		rt.Join(rt.Reasoning("I should add"), rt.Commentary("Let me add"), rt.Call("call_1", "add", `{"a":2,"b":3}`)),
 		rt.Text("It is 5, naïvely."),
 	}
-	const want = "request_started reasoning_delta text_delta call_announced response_finished call_started call_finished request_started text_delta response_finished done"
+	const want = "request_started reasoning_delta text_delta call_announced call_delta response_finished call_started call_finished request_started text_delta response_finished done"
 	check := func(t *testing.T, loop *fnloop.Loop) {
 		seen, ans, err := watch(t, loop.Events(t.Context(), nil, "2+3?"))
 		require.NoError(t, err)
@@ -529,4 +529,61 @@ func TestUsageAndWhoAnswered(t *testing.T) {
 	ans, err = loop.Continue(t.Context(), store(t, ans), "again")
 	require.Error(t, err)
 	assert.EqualValues(t, 3000, ans.ContextTokens, "a failed response leaves the conversation as it was")
+}
+
+// A wait is told, and why the run ended.
+func TestRetryIsTold(t *testing.T) {
+	loop, _ := play(t, rt.RateLimited(7*time.Second), rt.Failed("server_is_overloaded", "full"), rt.Text("done"))
+	bubble(t, func(t *testing.T) {
+		seen, _, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+		require.NoError(t, err)
+		var retries []fnloop.Retry
+		for _, e := range seen {
+			if r, ok := e.(fnloop.Retry); ok {
+				retries = append(retries, r)
+			}
+		}
+		require.Len(t, retries, 2)
+		var request *fnloop.RequestError
+		require.ErrorAs(t, retries[0].Err, &request)
+		var failure *fnloop.ResponseError
+		require.ErrorAs(t, retries[1].Err, &failure)
+		retries[0].Err, retries[1].Err = nil, nil
+		assert.Equal(t, fnloop.Retry{Request: 1, Attempt: 2, Wait: 7 * time.Second, StatusCode: 429, Code: "rate_limit_exceeded"}, retries[0])
+		assert.Equal(t, "server_is_overloaded", retries[1].Code)
+		assert.Equal(t, 3, retries[1].Attempt)
+		assert.Greater(t, retries[1].Wait, 500*time.Millisecond)
+	})
+}
+
+func TestCauseIsTold(t *testing.T) {
+	for why, want := range map[error]string{errors.New("the user pressed stop"): "the user pressed stop", nil: ""} {
+		loop, _ := play(t)
+		loop.Client = service(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		bubble(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(why) })
+			_, ans, err := watch(t, loop.Events(ctx, nil, "hi"))
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, want, store(t, ans).Cause)
+		})
+	}
+}
+
+func TestEventsAs(t *testing.T) {
+	type answer struct {
+		N int `json:"n"`
+	}
+	loop, _ := play(t, rt.Text(`{"n":7}`), rt.Text(`{"n":"seven"}`))
+	seen, ans, err := watch(t, fnloop.EventsAs[answer](t.Context(), loop, nil, "hi"))
+	require.NoError(t, err)
+	assert.Equal(t, `{"n":7}`, said(seen, "final_answer")+said(seen, ""), "it is told while it is written")
+	assert.Equal(t, answer{7}, seen[len(seen)-1].(fnloop.Done).Value)
+	seen, ans, err = watch(t, fnloop.EventsAs[answer](t.Context(), loop, ans, "again"))
+	require.ErrorIs(t, err, fnloop.ErrMismatch)
+	assert.Equal(t, fnloop.StopMismatch, ans.Stop)
+	assert.Nil(t, seen[len(seen)-1].(fnloop.Done).Value)
+	seen, _, err = watch(t, fnloop.EventsAs[chan int](t.Context(), loop, ans, "again"))
+	require.Error(t, err)
+	assert.Len(t, seen, 1, "done alone")
 }

@@ -3,6 +3,7 @@ package fnloop_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -290,6 +291,31 @@ func TestView(t *testing.T) {
 	for _, internal := range []string{`"digest"`, `"items"`} {
 		assert.Contains(t, all, internal)
 	}
+}
+
+func TestViewOfNewEvents(t *testing.T) {
+	const secret = "what nobody but the model may read"
+	item := json.RawMessage(`{"found":"` + secret + `"}`)
+	events := []fnloop.Event{
+		fnloop.HostedProgress{ID: "h", Kind: "shell_call", Status: "running", Text: secret},
+		fnloop.HostedFinished{HostedCall: fnloop.HostedCall{ID: "h", Item: item}},
+		fnloop.CallEvent{ID: "c", Event: fnloop.ReasoningDelta{Text: secret}},
+		fnloop.CallEvent{ID: "c", Event: fnloop.CallFinished{CallResult: fnloop.CallResult{Output: fnloop.Output{Text: secret}}}},
+		fnloop.Done{Answer: &fnloop.Answer{Hosted: []fnloop.HostedCall{{ID: "h", Item: item}}, Files: []fnloop.File{{Data: []byte("x")}}, Citations: []fnloop.Citation{{Kind: "url"}}}},
+	}
+	for _, e := range events {
+		seen := fnloop.View{}.Event(e)
+		data, err := json.Marshal(seen)
+		require.NoError(t, err)
+		assert.NotContains(t, string(data), secret)
+		data, err = json.Marshal(fnloop.View{All: true}.Event(e))
+		require.NoError(t, err)
+		if _, done := e.(fnloop.Done); !done {
+			assert.Contains(t, string(data), secret)
+		}
+	}
+	assert.Nil(t, fnloop.View{}.Event(events[2]), "what is left of it says nothing")
+	assert.NotNil(t, events[4].(fnloop.Done).Answer.Files[0].Data, "the event is not changed")
 }
 
 // TestSSEKeepAlive: a proxy sees life while a tool works.

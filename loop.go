@@ -172,6 +172,9 @@ type options struct {
 }
 
 func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (answer *Answer, err error) {
+	if from == nil {
+		from = &Answer{}
+	}
 	r := &run{answer: newAnswer(""), opts: opts}
 	ctx, end := l.observeRun(ctx, from, prompt)
 	if end != nil {
@@ -198,6 +201,9 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 	a := r.answer
 	if err != nil {
 		a.Stop = stopReason(err)
+		if end, ok := err.(*endError); ok && end.why != end.err {
+			a.Cause = end.why.Error()
+		}
 	}
 	if a.Partial == "" && r.shown != "" { // nothing was shown since
 		a.Partial, a.Interrupted = r.shown, true
@@ -272,5 +278,6 @@ func (r *run) finish(response *response) error {
 		return ErrEmpty
 	}
 	r.answer.Stop = StopAnswered
+	r.answer.Citations = response.citations()
 	return nil
 }

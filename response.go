@@ -49,21 +49,26 @@ type responseUsage struct {
 // An item is one element of a response's output. What differs in type from item
 // to item stays raw until its type is known.
 type item struct {
-	Type        string          `json:"type"`
-	ID          string          `json:"id"`
-	CallID      string          `json:"call_id"`
-	Name        string          `json:"name"`
-	Namespace   string          `json:"namespace"`
-	Arguments   json.RawMessage `json:"arguments"`
-	Input       json.RawMessage `json:"input"`
-	Status      string          `json:"status"`
-	Phase       string          `json:"phase"`
-	Execution   string          `json:"execution"`
-	Content     json.RawMessage `json:"content"`
-	Summary     json.RawMessage `json:"summary"`
-	Tools       json.RawMessage `json:"tools"`
-	Caller      json.RawMessage `json:"caller"`
-	Environment json.RawMessage `json:"environment"`
+	Type         string          `json:"type"`
+	ID           string          `json:"id"`
+	CallID       string          `json:"call_id"`
+	Name         string          `json:"name"`
+	Namespace    string          `json:"namespace"`
+	Arguments    json.RawMessage `json:"arguments"`
+	Input        json.RawMessage `json:"input"`
+	Status       string          `json:"status"`
+	Phase        string          `json:"phase"`
+	Execution    string          `json:"execution"`
+	Content      json.RawMessage `json:"content"`
+	Summary      json.RawMessage `json:"summary"`
+	Tools        json.RawMessage `json:"tools"`
+	ServerLabel  string          `json:"server_label"`
+	Result       json.RawMessage `json:"result"`
+	OutputFormat string          `json:"output_format"`
+	Outputs      json.RawMessage `json:"outputs"`
+	ContainerID  string          `json:"container_id"`
+	Caller       json.RawMessage `json:"caller"`
+	Environment  json.RawMessage `json:"environment"`
 }
 
 // callerID is the call_id of the program that made a call, or empty when the
@@ -309,6 +314,18 @@ func (r *response) runsProgram() bool {
 	return programs > 0
 }
 
+func (it *item) announced() CallAnnounced {
+	return CallAnnounced{ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Custom: it.Type == "custom_tool_call"}
+}
+
+// deltas are the events of a piece of the call's arguments.
+func (it *item) deltas(args *argumentReader, piece string) []CallDelta {
+	if it.Type == "custom_tool_call" {
+		return []CallDelta{{ID: it.CallID, Text: piece, Value: piece}}
+	}
+	return args.read(it.CallID, piece)
+}
+
 // arguments is the text that the model wrote for the call.
 func (it *item) arguments() string {
 	raw := it.Arguments
@@ -335,9 +352,10 @@ func (it *item) program() callerID {
 
 // A part is a piece of a message.
 type part struct {
-	Type    string `json:"type"`
-	Text    string `json:"text"`
-	Refusal string `json:"refusal"`
+	Type        string          `json:"type"`
+	Text        string          `json:"text"`
+	Refusal     string          `json:"refusal"`
+	Annotations json.RawMessage `json:"annotations"`
 }
 
 func (it *item) parts() []part { return partsOf(it.Content) }
@@ -385,6 +403,32 @@ func (r *response) answer() (text, last string, refused bool) {
 	return strings.Join(texts, "\n"), last, false
 }
 
+// citations are those of the final messages, with places in the text of answer.
+func (r *response) citations() []Citation {
+	var out []Citation
+	before := 0
+	for _, it := range r.Output {
+		if it.Type != "message" || it.Phase == "commentary" {
+			continue
+		}
+		size := 0
+		for _, p := range it.parts() {
+			if p.Type == "output_text" {
+				size += len(p.Text)
+			}
+		}
+		if size == 0 {
+			continue
+		}
+		for _, c := range it.citations() {
+			c.Start, c.End = c.Start+before, c.End+before
+			out = append(out, c)
+		}
+		before += size + len("\n")
+	}
+	return out
+}
+
 // text is all that the response says, comments too.
 func (r *response) text() string {
 	var texts []string
@@ -403,16 +447,22 @@ func (r *response) text() string {
 // emitEvents emits what of a response the reader has not been told while it came.
 func (r *response) emitEvents(emit func(Event)) {
 	reasoned := r.told.reasoning != nil
+	var raw []json.RawMessage
 	for i, it := range r.Output {
 		switch {
 		case it.isCall():
 			if !r.told.calls[it.CallID] {
-				emit(CallAnnounced{it.CallID, it.Name})
+				emit(it.announced())
 			}
-		case it.Type == "message" && !r.told.text:
+			if args := it.arguments(); args != "" && !r.told.arguments[it.CallID] {
+				for _, d := range it.deltas(new(argumentReader), args) {
+					emit(d)
+				}
+			}
+		case it.Type == "message":
 			for _, p := range it.parts() {
-				if s := p.Text + p.Refusal; s != "" {
-					emit(TextDelta{s, it.Phase, i})
+				if s := p.Text + p.Refusal; s != "" && !r.told.text {
+					emit(TextDelta{Text: s, Phase: it.Phase, Item: i, Refusal: p.Text == ""})
 				}
 			}
 		case it.Type == "reasoning" && !reasoned:
@@ -422,7 +472,14 @@ func (r *response) emitEvents(emit func(Event)) {
 			for n, p := range it.parts() {
 				emit(r.told.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n, Raw: true}))
 			}
+		case it.isHosted() && raw == nil:
+			raw = r.items()
 		}
+		var own json.RawMessage
+		if i < len(raw) {
+			own = raw[i]
+		}
+		r.told.item(emit, i, &it, own)
 	}
 }
 

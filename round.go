@@ -56,6 +56,7 @@ func (r *run) runRound(ctx context.Context, calls []Call) error {
 	for i := range calls {
 		if r.needsApproval(ctx, &calls[i]) {
 			calls[i].digest = digest(calls[i])
+			r.emit(ApprovalRequested{calls[i]})
 		}
 	}
 	rd.checkpoint(ctx)

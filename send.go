@@ -78,6 +78,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			}
 			return nil, t.last
 		}
+		r.emit(retryEvent(r.requests, t.count+1, wait, fail))
 		r.answer.Partial, r.answer.Interrupted = "", false // the next attempt begins anew, and nobody has read this one
 		timer := time.NewTimer(wait)
 		select {
@@ -98,6 +99,17 @@ func faultOf(response *response, fail *failure) *fault {
 		return fail.fault
 	}
 	return nil
+}
+
+func retryEvent(request, attempt int, wait time.Duration, fail *failure) Retry {
+	e := Retry{Request: request, Attempt: attempt, Wait: wait, Err: fail.err}
+	switch err := fail.err.(type) {
+	case *RequestError:
+		e.StatusCode, e.Code = err.StatusCode, cmp.Or(err.Code, err.Type)
+	case *ResponseError:
+		e.Code = cmp.Or(err.Code, err.Type)
+	}
+	return e
 }
 
 // attempts are the attempts to send one request.

@@ -276,6 +276,7 @@ type assembly struct {
 	told   told
 	text   strings.Builder
 	phases map[int]string // of the messages, by output_index
+	calls  []*writtenCall // that the model has begun to write
 	done   []doneItem     // in the order in which they came
 	fault  *fault         // an event has said that the response failed
 }
@@ -284,7 +285,42 @@ type assembly struct {
 type told struct {
 	any, text bool
 	calls     map[string]bool // by call_id
+	arguments map[string]bool // the same
 	reasoning *ReasoningDelta // the last piece
+	hosted    map[string]bool // the calls that have begun, by their ID
+	items     map[string]bool // those that have ended
+}
+
+func mark(set *map[string]bool, key string) {
+	if *set == nil {
+		*set = make(map[string]bool)
+	}
+	(*set)[key] = true
+}
+
+// item emits what an item that is whole holds beside text and arguments: the work
+// of a hosted tool, files, citations.
+func (t *told) item(emit func(Event), index int, it *item, raw json.RawMessage) {
+	if it.isCall() || it.Type == "reasoning" {
+		return
+	}
+	key := cmp.Or(it.ID, fmt.Sprint("#", index))
+	if t.items[key] {
+		return
+	}
+	mark(&t.items, key)
+	if it.isHosted() {
+		if !t.hosted[it.ID] {
+			emit(HostedStarted{it.hosted(nil)})
+		}
+		emit(HostedFinished{it.hosted(raw)})
+	}
+	for _, f := range it.files() {
+		emit(FileAdded{f})
+	}
+	for _, c := range it.citations() {
+		emit(CitationAdded{c, index})
+	}
 }
 
 // reasoningDelta puts a blank line before a piece that begins a paragraph, so
@@ -298,6 +334,29 @@ func (t *told) reasoningDelta(d ReasoningDelta) ReasoningDelta {
 	return d
 }
 
+// A writtenCall is a call whose arguments come.
+type writtenCall struct {
+	item
+	index int // output_index
+	args  argumentReader
+}
+
+// call is the one that an event is about. Some servers give all of them one
+// index, and others change the IDs of items.
+func (a *assembly) call(e streamEvent) *writtenCall {
+	for _, c := range a.calls {
+		if c.ID != "" && c.ID == e.ItemID {
+			return c
+		}
+	}
+	for _, c := range a.calls {
+		if c.index == e.OutputIndex {
+			return c
+		}
+	}
+	return nil
+}
+
 type doneItem struct {
 	index int
 	item  json.RawMessage
@@ -308,6 +367,7 @@ type streamEvent struct {
 	Type         string          `json:"type"`
 	Object       string          `json:"object"` // this and Status are of a response
 	Status       string          `json:"status"`
+	ItemID       string          `json:"item_id"`
 	OutputIndex  int             `json:"output_index"`
 	SummaryIndex int             `json:"summary_index"`
 	ContentIndex int             `json:"content_index"`
@@ -315,6 +375,7 @@ type streamEvent struct {
 	Item         json.RawMessage `json:"item"`
 	Response     json.RawMessage `json:"response"`
 	Error        json.RawMessage `json:"error"`
+	PartialImage string          `json:"partial_image_b64"`
 }
 
 // patience is how long to wait for the next event.
@@ -354,7 +415,14 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 		text := deltaText(e.Delta)
 		a.text.WriteString(text)
 		a.told.text = true
-		a.emitEvent(TextDelta{text, a.phases[e.OutputIndex], e.OutputIndex})
+		a.emitEvent(TextDelta{Text: text, Phase: a.phases[e.OutputIndex], Item: e.OutputIndex, Refusal: e.Type == "response.refusal.delta"})
+	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
+		if c := a.call(e); c != nil && a.read {
+			mark(&a.told.arguments, c.CallID)
+			for _, d := range c.deltas(&c.args, deltaText(e.Delta)) {
+				a.emitEvent(d)
+			}
+		}
 	case "response.reasoning_summary_text.delta":
 		a.emitEvent(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.SummaryIndex}))
 	case "response.reasoning_text.delta":
@@ -362,7 +430,13 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 	case "response.output_item.added":
 		a.added(e)
 	case "response.output_item.done":
-		a.done = append(a.done, doneItem{e.OutputIndex, slices.Clone(e.Item)})
+		own := slices.Clone(e.Item)
+		a.done = append(a.done, doneItem{e.OutputIndex, own})
+		if a.read {
+			var it item
+			json.Unmarshal(own, &it) // what is missing is empty
+			a.told.item(a.emitEvent, e.OutputIndex, &it, own)
+		}
 	case "response.created", "response.queued", "response.in_progress":
 		var r struct{ ID string }
 		json.Unmarshal(e.Response, &r)
@@ -374,9 +448,35 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 			a.fault = newFault(0, nil, data)
 			return nil, nil
 		}
+		if a.progress(e) {
+			return nil, nil
+		}
 		return a.end(e, data)
 	}
 	return nil, nil
+}
+
+// progress tells how far a hosted tool is, if that is what the event says.
+func (a *assembly) progress(e streamEvent) bool {
+	kind, status, _ := strings.Cut(strings.TrimPrefix(e.Type, "response."), ".")
+	p := HostedProgress{ID: e.ItemID, Kind: kind}
+	switch {
+	case strings.HasSuffix(kind, "_call"), kind == "mcp_list_tools":
+		p.Status, p.Image = status, e.PartialImage
+	case status == "delta":
+		for _, what := range []string{"_code", "_arguments", "_command", "_output_content"} {
+			if call, ok := strings.CutSuffix(kind, what); ok && strings.HasSuffix(call, "_call") {
+				p.Kind, p.Text = call, deltaText(e.Delta)
+			}
+		}
+		if p.Text == "" {
+			return false
+		}
+	default:
+		return false
+	}
+	a.emitEvent(p)
+	return true
 }
 
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
@@ -402,11 +502,14 @@ func (a *assembly) added(e streamEvent) {
 			a.phases[e.OutputIndex] = it.Phase
 		}
 	case "function_call", "custom_tool_call":
-		if a.told.calls == nil {
-			a.told.calls = make(map[string]bool)
+		a.calls = append(a.calls, &writtenCall{item: it, index: e.OutputIndex})
+		mark(&a.told.calls, it.CallID)
+		a.emitEvent(it.announced())
+	default:
+		if it.isHosted() && a.read {
+			mark(&a.told.hosted, it.ID)
+			a.emitEvent(HostedStarted{it.hosted(nil)})
 		}
-		a.told.calls[it.CallID] = true
-		a.emitEvent(CallAnnounced{it.CallID, it.Name})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
@@ -20,26 +21,42 @@ var ErrMismatch = errors.New("fnloop: the answer does not fit its type")
 // the answer has several messages, the value is the last one. The Answer has the
 // text of all.
 func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts ...Content) (T, *Answer, error) {
+	return runAs[T](ctx, l, from, prompt, parts, options{})
+}
+
+// EventsAs is [RunAs], told while it happens as [Loop.Events] does. The T is the
+// Value of the [Done] event, unless that has an error beside it.
+func EventsAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts ...Content) iter.Seq2[Event, error] {
+	return l.events(ctx, func(ctx context.Context, emit func(Event)) (Done, error) {
+		value, answer, err := runAs[T](ctx, l, from, prompt, parts, options{emit: emit})
+		if err != nil {
+			return Done{Answer: answer}, err
+		}
+		return Done{Answer: answer, Value: value}, nil
+	})
+}
+
+func runAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts []Content, opts options) (T, *Answer, error) {
 	var value T
-	if from == nil {
-		from = &Answer{}
-	}
 	decoder, format, err := answerFormat[T]()
 	if err != nil {
+		if from == nil {
+			from = &Answer{}
+		}
 		r := &run{answer: newAnswer(StopInvalid)}
 		r.loadFrom(from, prompt, parts) // nothing is lost
 		return value, r.answer, &ConfigError{Field: "answer type", Reason: err.Error(), Err: err}
 	}
 	var text string
-	answer, err := l.run(ctx, from, prompt, parts, options{format: format, value: &text})
+	opts.format, opts.value = format, &text
+	answer, err := l.run(ctx, from, prompt, parts, opts)
 	if err != nil {
 		return value, answer, err
 	}
 	if err := decoder.Decode([]byte(text), &value); err != nil {
 		var zero T
-		err = fmt.Errorf("%w: %w", ErrMismatch, err)
-		answer.Stop = stopReason(err)
-		return zero, answer, err
+		answer.Stop = StopMismatch
+		return zero, answer, fmt.Errorf("%w: %w", ErrMismatch, err)
 	}
 	return value, answer, nil
 }

@@ -5,7 +5,7 @@ package fnloop
 // of the conversation, and the state of tools. The names and arguments of calls
 // are seen, with whether they failed.
 type View struct {
-	// Outputs shows what calls print and return.
+	// Outputs shows what calls print and return, and what tools of the API found.
 	Outputs bool
 	// Reasoning shows the summaries of the model's reasoning, and the reasoning
 	// itself where the model gives it away.
@@ -27,8 +27,27 @@ func (v View) Event(e Event) Event {
 		if !v.Outputs && !v.All {
 			return nil
 		}
+	case ApprovalRequested:
+		e.Call = v.call(e.Call)
+		return e
 	case CallStarted:
 		e.Call = v.call(e.Call)
+		return e
+	case CallEvent:
+		if e.Event != nil {
+			e.Event = v.Event(e.Event)
+		}
+		if e.Event == nil {
+			return nil
+		}
+		return e
+	case HostedProgress:
+		if !v.Outputs && !v.All {
+			e.Text = ""
+		}
+		return e
+	case HostedFinished:
+		e.HostedCall = v.hosted(e.HostedCall)
 		return e
 	case CallFinished:
 		e.CallResult = v.result(e.CallResult)
@@ -42,8 +61,9 @@ func (v View) Event(e Event) Event {
 	return e
 }
 
-// Answer is a as the View shows it, in a copy: its texts, counts and calls, and of
-// the pending calls those that wait for approval. It cannot be continued.
+// Answer is a as the View shows it, in a copy: its texts, citations, counts and
+// calls, its files without their bytes, and of the pending calls those that wait
+// for approval. It cannot be continued.
 func (v View) Answer(a *Answer) *Answer {
 	if v.All {
 		all := *a
@@ -54,6 +74,14 @@ func (v View) Answer(a *Answer) *Answer {
 	seen.Text, seen.Partial, seen.Interrupted = a.Text, a.Partial, a.Interrupted
 	seen.Turns, seen.Responses, seen.Unmetered = a.Turns, a.Responses, a.Unmetered
 	seen.Usage, seen.Model, seen.ServiceTier, seen.ContextTokens = a.Usage, a.Model, a.ServiceTier, a.ContextTokens
+	seen.Cause, seen.Citations = a.Cause, a.Citations
+	for _, h := range a.Hosted {
+		seen.Hosted = append(seen.Hosted, v.hosted(h))
+	}
+	for _, f := range a.Files {
+		f.Data = nil // which its own event has
+		seen.Files = append(seen.Files, f)
+	}
 	for _, c := range a.Waiting() {
 		seen.Pending = append(seen.Pending, v.call(c))
 	}
@@ -68,6 +96,13 @@ func (v View) call(c Call) Call {
 		c.digest, c.caller = "", ""
 	}
 	return c
+}
+
+func (v View) hosted(h HostedCall) HostedCall {
+	if !v.Outputs && !v.All {
+		h.Item = nil
+	}
+	return h
 }
 
 func (v View) result(c CallResult) CallResult {
