@@ -271,9 +271,9 @@ func receiver(d *ast.FuncDecl) string {
 }
 
 // Errors that no run ends with: they are in a CallResult, within a StreamError,
-// or of what is called beside a run.
+// the cause of a context's end, or of what is called beside a run.
 var endNoRun = []string{
-	"ErrUnknownTool", "ErrIncompleteStream", "ErrIdleStream",
+	"ErrUnknownTool", "ErrIncompleteStream", "ErrIdleStream", "ErrNoRun", "ErrDraining",
 	"*ArgumentsError", "*PanicError", "*ProgramError", "*SchemaError",
 }
 
