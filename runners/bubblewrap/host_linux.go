@@ -1,7 +1,6 @@
 package bubblewrap
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -398,33 +397,4 @@ func (h *host) args(s spec) []string {
 	}
 	return append(a, "--remount-ro", "/usr/src", "--remount-ro", "/dev", "--remount-ro", "/",
 		"--chdir", "/tmp", "--", h.python, supervisor.Main)
-}
-
-// diagnose makes an Error of what bwrap said when it could not make a sandbox.
-func diagnose(stderr []byte, err error) error {
-	said := string(bytes.TrimSpace(stderr))
-	if said == "" {
-		return fmt.Errorf("bubblewrap: the sandbox ended before it was ready: %w", err)
-	}
-	e := &Error{Missing: "sandbox", Err: fmt.Errorf("%s: %w", said, err)}
-	has := func(parts ...string) bool {
-		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(said, p) })
-	}
-	switch {
-	case has("setting up uid map", "RTM_NEWADDR", "uid_map"):
-		e.Missing = "permission to use user namespaces"
-		e.Advice = "on Ubuntu, AppArmor reserves them: install a profile that grants userns to " +
-			"bwrap, or set kernel.apparmor_restrict_unprivileged_userns=0"
-	case has("Creating new namespace failed", "No permissions to create new namespace", "unshare user ns"):
-		e.Missing = "permission to make namespaces"
-		e.Advice = "within a container, its seccomp profile must allow unshare and clone; on the host, " +
-			"set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0"
-	case has("mount proc"):
-		e.Missing = "permission to mount /proc"
-		e.Advice = "within a container, /proc must not be masked: --security-opt systempaths=unconfined"
-	case has("setting up namespaces nested", "max_user_namespaces", "No space left on device"):
-		e.Missing = "room for user namespaces"
-		e.Advice = "raise user.max_user_namespaces"
-	}
-	return e
 }

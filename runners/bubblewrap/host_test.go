@@ -507,16 +507,42 @@ func TestRefusals(t *testing.T) {
 	tests := []struct {
 		name, said, missing, advice string
 	}{
-		{"ubuntu", "bwrap: setting up uid map: Permission denied", "user namespaces", "apparmor_restrict_unprivileged_userns"},
-		{"ubuntu net", "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", "user namespaces", "AppArmor"},
-		{"docker", "bwrap: Creating new namespace failed: Operation not permitted", "namespaces", "seccomp"},
-		{"sysctl", "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces.", "namespaces", "unprivileged_userns_clone"},
-		{"proc", "bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "/proc", "systempaths=unconfined"},
+		{"ubuntu", "bwrap: setting up uid map: Permission denied", "permission to use user namespaces", "apparmor_restrict_unprivileged_userns"},
+		{"ubuntu net", "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", "permission to use user namespaces", "AppArmor"},
+		{"unit net", "bwrap: loopback: Failed to create NETLINK_ROUTE socket: Address family not supported by protocol", "loopback", "RestrictAddressFamilies"},
+		{"docker", "bwrap: Creating new namespace failed: Operation not permitted", "permission to make namespaces", "seccomp"},
+		{"sysctl", "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces.", "permission to make namespaces", "unprivileged_userns_clone"},
+		{"old sysctl", "bwrap: No permissions to creating new namespace, likely because the kernel does not allow non-privileged user namespaces. On e.g. debian this can be enabled with 'sysctl kernel.unprivileged_userns_clone=1'.", "permission to make namespaces", "unprivileged_userns_clone"},
+		{"processes", "bwrap: Creating new namespace failed: Resource temporarily unavailable", "processes", "ulimit -u"},
+		{"processes inside", "bwrap: Can't fork for pid 1: Resource temporarily unavailable", "processes", "TasksMax"},
+		{"namespaces", "bwrap: Creating new namespace failed: No space left on device", "room for namespaces", "max_user_namespaces"},
+		{"nested namespaces", "bwrap: unshare user ns: No space left on device", "room for namespaces", "max_user_namespaces"},
+		{"new words for it", "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)", "room for namespaces", "max_user_namespaces"},
+		{"kernel", "bwrap: Creating new namespace failed: Invalid argument", "kernel with namespaces", "CONFIG_USER_NS"},
+		{"gvisor", "bwrap: Creating new namespace failed: Function not implemented", "kernel with namespaces", "CONFIG_USER_NS"},
+		{"no seccomp", "bwrap: Unable to set up system call filtering as requested: prctl(PR_SET_SECCOMP) reported EINVAL. (Hint: this requires a kernel configured with CONFIG_SECCOMP and CONFIG_SECCOMP_FILTER.)", "seccomp filters", "CONFIG_SECCOMP_FILTER"},
+		{"proc", "bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "permission to mount /proc", "systempaths=unconfined"},
+		{"apparmor in a container", "bwrap: Failed to make / slave: Permission denied", "permission to mount", "apparmor=unconfined"},
+		{"seccomp in a container", "bwrap: pivot_root: Operation not permitted", "permission to mount", "seccomp"},
+		{"tmpfs", "bwrap: Failed to mount tmpfs: Operation not permitted", "permission to mount", "security.nesting"},
+		{"remount", "bwrap: Can't remount readonly on /newroot/usr: Permission denied", "permission to mount", "apparmor"},
+		{"chroot", "bwrap: Failed to make / slave: Invalid argument", "root that is a mount", "chroot"},
+		{"initramfs", "bwrap: pivot_root: Invalid argument", "root that is a mount", "RAM disk"},
+		{"proot", "bwrap: fchdir to oldroot: No such file or directory", "kernel that mounts", "PRoot"},
+		{"capabilities", "bwrap: Unexpected capabilities but not setuid, old file caps config?", "without capabilities", "ambient"},
+		{"home", "bwrap: Can't find source path /home/user/venv: Permission denied", "permission to read", "interpreter"},
+		{"gone", "bwrap: Can't find source path /opt/libs: No such file or directory", "folder", "Binds"},
+		{"old", "bwrap: Unknown option --disable-userns", "takes its options", "0.8"},
+		{"setuid", "bwrap: The --size option is not permitted in setuid mode", "takes its options", "setuid"},
+		{"python", "bwrap: execvp /opt/python/bin/python3: No such file or directory", "interpreter", "Python"},
+		{"libraries", "/opt/p/bin/python3: error while loading shared libraries: libpython3.12.so.1.0: cannot open shared object file: No such file or directory", "libraries", "Binds"},
+		{"memory", "bwrap: Creating new namespace failed: Cannot allocate memory", "memory", "cgroup"},
+		{"files", "bwrap: Can't open /proc: Too many open files", "open files", "ulimit -n"},
 		{"other", "bwrap: something new", "sandbox", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			r := open(t, &bubblewrap.Runner{Path: imposter(t, "echo \""+test.said+"\" >&2; exit 1\n")})
+			r := open(t, &bubblewrap.Runner{Path: imposter(t, "cat >&2 <<'END'\n"+test.said+"\nEND\nexit 1\n")})
 			for range 2 {
 				_, err := r.Run(t.Context(), fnloop.Program{Source: "print(1)"})
 				e, ok := errors.AsType[*bubblewrap.Error](err)
