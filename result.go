@@ -39,7 +39,8 @@ type Result struct {
 	// told.
 	Signal string `json:"-"`
 	// OOM reports whether the kernel killed anything in the sandbox for want of
-	// memory, be it the program (End is EndMemory) or a child that the program
+	// memory, be it the program (End is EndMemory or EndHostMemory) or a child that
+	// the program
 	// outlived.
 	OOM Evidence `json:"-"`
 	// Limits are those that the run was held to, defaults filled in.
@@ -60,14 +61,15 @@ type Ending string
 
 // What can end a program. The zero value says that it is not known.
 const (
-	EndUnknown   Ending = ""
-	EndExit      Ending = "exit"         // by itself, with ExitCode
-	EndTimeout   Ending = "timeout"      // killed at its time limit
-	EndMemory    Ending = "memory"       // killed by the kernel at its memory limit
-	EndSignal    Ending = "signal"       // killed by Signal, sent by itself or raised by a fault
-	EndOutput    Ending = "output_limit" // killed for printing without end
-	EndCancelled Ending = "cancelled"    // killed because the caller's context ended
-	EndLost      Ending = "sandbox_lost" // the sandbox went away under the program
+	EndUnknown    Ending = ""
+	EndExit       Ending = "exit"         // by itself, with ExitCode
+	EndTimeout    Ending = "timeout"      // killed at its time limit
+	EndMemory     Ending = "memory"       // killed by the kernel at its memory limit
+	EndHostMemory Ending = "host_memory"  // killed by the kernel below its limit, as there was no memory outside
+	EndSignal     Ending = "signal"       // killed by Signal, sent by itself or raised by a fault
+	EndOutput     Ending = "output_limit" // killed for printing without end
+	EndCancelled  Ending = "cancelled"    // killed because the caller's context ended
+	EndLost       Ending = "sandbox_lost" // the sandbox went away under the program
 )
 
 // Evidence is what a runner knows about a fact.
@@ -176,6 +178,8 @@ func (r *Result) statusLine() string {
 			return fmt.Sprintf("[killed: out of memory, the limit is %d MiB]\n", r.Limits.Memory>>20)
 		}
 		return "[killed: out of memory]\n"
+	case r.End == EndHostMemory:
+		return "[killed: the host of the sandbox was out of memory]\n"
 	case r.End == EndSignal && r.Signal == "":
 		return "[killed by a signal]\n"
 	case r.End == EndSignal:

@@ -48,6 +48,12 @@ type Sandbox interface {
 	OOMKills() (n int64, known bool)
 }
 
+// A limited is a [Sandbox] that may know from outside whether its own memory
+// limit was reached, or else only one around it.
+type limited interface {
+	Reached() (reached, known bool)
+}
+
 // ErrNotStarted is within the error of [Conn.Run] when the sandbox failed
 // before it said that the program runs.
 var ErrNotStarted = errors.New("the program was not started")
@@ -145,6 +151,7 @@ type run struct {
 	status int64
 	took   time.Duration
 	oom    fnloop.Evidence
+	limit  fnloop.Evidence // its memory limit was reached
 	err    error
 }
 
@@ -212,8 +219,12 @@ func (r *run) receive() {
 			r.because(byTimeout)
 			return
 		case kindDone:
-			if n, ok := number(values(payload), "oom"); ok {
+			v := values(payload)
+			if n, ok := number(v, "oom"); ok {
 				r.oom = evidence(n)
+			}
+			if n, ok := number(v, "reached"); ok {
+				r.limit = evidence(n)
 			}
 			close(r.done)
 			return
@@ -352,8 +363,21 @@ func (r *run) result(ctx context.Context, limits fnloop.Limits) (fnloop.Result, 
 			err = fmt.Errorf("%w within %v", ErrNotStarted, startGrace)
 		}
 	}
+	if res.End == fnloop.EndMemory && r.belowLimit() {
+		res.End = fnloop.EndHostMemory
+	}
 	res.SetOutput(&r.stdout, &r.stderr)
 	return res, err
+}
+
+// belowLimit reports whether it is known that the memory limit was not reached.
+func (r *run) belowLimit() bool {
+	if l, ok := r.sandbox.(limited); ok {
+		if reached, known := l.Reached(); known {
+			return !reached
+		}
+	}
+	return isClosed(r.done) && r.limit == fnloop.EvidenceNo
 }
 
 // Ended is the error of a call whose context has ended: the context's, with its

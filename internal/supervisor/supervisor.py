@@ -132,6 +132,23 @@ def supervise():
             except OSError as err:
                 fail(err)
 
+    def reached():
+        # Whether memory was refused for this sandbox's own limit. It is taken in
+        # pieces of less than a mebibyte.
+        def read(name):
+            with open("/sys/fs/cgroup/" + name) as f:
+                return f.read()
+
+        try:
+            return int(dict(map(str.split, read("memory.events").splitlines()))["oom"]) > 0
+        except (OSError, ValueError, KeyError):
+            pass
+        try:
+            most = int(read("memory/memory.max_usage_in_bytes"))
+            return most > int(read("memory/memory.limit_in_bytes")) - (1 << 20)
+        except (OSError, ValueError):
+            return True
+
     # Whatever else was inherited could lead out of the sandbox.
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
@@ -326,7 +343,8 @@ def supervise():
     if before is None or after is None:
         send(b"D")
     else:
-        send(b"D", b"oom=%d\n" % (after - before))
+        kills = after - before
+        send(b"D", b"oom=%d\nreached=%d\n" % (kills, kills > 0 and reached()))
     os._exit(0)
 
 

@@ -349,6 +349,30 @@ func TestOOMFromWithin(t *testing.T) {
 	})
 }
 
+// What the kernel kills below the program's own limit was not killed by that.
+func TestOOMAround(t *testing.T) {
+	for _, test := range []struct {
+		done string
+		end  fnloop.Ending
+		says string
+	}{
+		{"oom=1\nreached=3\n", fnloop.EndMemory, "the limit is 64 MiB"},
+		{"oom=1\nreached=0\n", fnloop.EndHostMemory, "the host"},
+		{"oom=1\n", fnloop.EndMemory, "the limit is 64 MiB"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			res, _, err := play(t, t.Context(), newPuppet(), func(p *puppet) {
+				p.send('S', "")
+				p.send('X', "status=9\nus=5\n")
+				p.send('D', test.done)
+			})
+			if err != nil || res.End != test.end || !strings.Contains(res.Stderr, test.says) || test.end != fnloop.EndMemory && strings.Contains(res.Stderr, "limit") {
+				t.Errorf("%q: Run() = %+v, %v", test.done, res, err)
+			}
+		})
+	}
+}
+
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("the user left")

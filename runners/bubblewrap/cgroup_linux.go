@@ -290,16 +290,34 @@ func (g *cgroup) add(pid int) error {
 
 // oomKills is how many processes of g the kernel killed for want of memory.
 func (g *cgroup) oomKills() (int64, bool) {
-	name := "memory.events"
 	if g.of.version == 1 {
-		name = "memory.oom_control"
+		return g.count("memory.oom_control", "oom_kill ")
 	}
+	return g.count("memory.events", "oom_kill ")
+}
+
+// reached reports whether g had no memory for its own limit, and not for one
+// around it.
+func (g *cgroup) reached() (reached, known bool) {
+	if g.of.version == 2 {
+		n, known := g.count("memory.events", "oom ")
+		return n > 0, known
+	}
+	// Memory is taken in pieces of less than a mebibyte. The kernel's count of
+	// refusals is not kept by every version of it.
+	most, known := g.count("memory.max_usage_in_bytes", "")
+	limit, alsoKnown := g.count("memory.limit_in_bytes", "")
+	return most > limit-1<<20, known && alsoKnown
+}
+
+// count reads the number that follows a key at the beginning of a line.
+func (g *cgroup) count(name, key string) (int64, bool) {
 	b, err := os.ReadFile(filepath.Join(g.dirs[0], name))
 	if err != nil {
 		return 0, false
 	}
 	for line := range strings.Lines(string(b)) {
-		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+		if n, ok := strings.CutPrefix(line, key); ok {
 			count, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64)
 			return count, err == nil
 		}

@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 		helpProtection()
 	case "hammer":
 		helpHammer()
+	case "hog":
+		helpHog()
 	}
 }
 
@@ -70,6 +72,15 @@ func helpHammer() {
 		}
 	}
 	select {}
+}
+
+// helpHog waits for a line and runs a program that takes all memory there is.
+func helpHog() {
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	r := new(bubblewrap.Runner)
+	defer r.Close()
+	res, err := r.Run(context.Background(), fnloop.Program{Source: "b = []\nwhile 1: b.append(bytearray(1 << 22))"})
+	fmt.Printf("%s %s%v\n", res.End, res.Stderr, err)
 }
 
 // helpProtection says what protects the programs of whoever runs it.
@@ -186,6 +197,60 @@ func TestHostIsKilled(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A program that the kernel kills for a limit around the sandbox did not reach
+// its own, and is not told that it did.
+func TestMemoryOfTheHost(t *testing.T) {
+	p, err := open(t, new(bubblewrap.Runner)).Protection(t.Context())
+	if err != nil || p.Cgroup != 1 {
+		t.Skipf("no cgroup of version 1 to put a host into: %+v, %v", p, err)
+	}
+	around := filepath.Join(filepath.Dir(ownCgroup(t)), fmt.Sprintf("test-around-%d", os.Getpid()))
+	if err := os.Mkdir(around, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		eventually(t, "the cgroup around is removed", func() bool { return syscall.Rmdir(around) == nil })
+	})
+	if err := os.WriteFile(around+"/memory.limit_in_bytes", []byte("160M"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helper+"=hog")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(around+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0o644); err != nil {
+		t.Error(err)
+	}
+	io.WriteString(in, "go\n")
+	err = cmd.Wait()
+	if got, want := out.String(), "host_memory [killed: the host of the sandbox was out of memory]\n<nil>\n"; err != nil || got != want {
+		t.Errorf("the host says %q, %v; want %q", got, err, want)
+	}
+}
+
+// ownCgroup is where the cgroups of this process are made.
+func ownCgroup(t *testing.T) string {
+	t.Helper()
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(own)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); f[1] == "memory" {
+			return filepath.Join("/sys/fs/cgroup/memory", f[2], "x")
+		}
+	}
+	t.Fatal("no memory controller")
+	return ""
 }
 
 // venv makes an interpreter of the test's own, whose name marks its sandboxes.

@@ -288,6 +288,15 @@ func (s *sandbox) OOMKills() (int64, bool) {
 	return s.cgroup.oomKills()
 }
 
+// Reached tells the supervisor package whether memory was refused for the
+// sandbox's own limit.
+func (s *sandbox) Reached() (reached, known bool) {
+	if s.cgroup == nil {
+		return false, false
+	}
+	return s.cgroup.reached()
+}
+
 // Remove implements [pool.Member].
 func (s *sandbox) Remove() {
 	if err := s.remove(); err != nil && s.logger != nil {
