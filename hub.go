@@ -270,12 +270,12 @@ func (h *Hub) ServeSSE(w http.ResponseWriter, r *http.Request, id string, s SSE)
 		return
 	}
 	out := s.begin(w)
-	defer out.end()
+	defer out.End()
 	for n := range run.follow(r.Context(), r.Header.Get("Last-Event-ID")) {
 		if n.event != nil && out.write(n.id, n.event, n.err != nil) != nil && h.Logger != nil {
 			h.Logger.ErrorContext(r.Context(), "an event could not be sent", "run", id, "type", n.event.Type())
 		}
-		if out.lost() {
+		if out.Gone() {
 			return
 		}
 	}

@@ -3,11 +3,11 @@ package fnloop
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"iter"
 	"net/http"
-	"sync"
 	"time"
+
+	"github.com/fnloop/fnloop/internal/sse"
 )
 
 // Defaults of an SSE's fields.
@@ -57,7 +57,7 @@ type SSE struct {
 // closed at done, or it starts the next run.
 func (s SSE) Write(w http.ResponseWriter, events iter.Seq2[Event, error]) error {
 	out := s.begin(w)
-	defer out.end()
+	defer out.End()
 	var runErr, eventErr error
 	cancelled := false
 	for e, err := range events {
@@ -88,46 +88,21 @@ func (s SSE) begin(w http.ResponseWriter) *eventWriter {
 	if s.WriteTimeout == 0 {
 		s.WriteTimeout = DefaultWriteTimeout
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx would collect the events
-	out := &eventWriter{SSE: s, w: w, control: http.NewResponseController(w)}
-	if s.KeepAlive > 0 {
-		out.mu.Lock() // the timer's function reads it
-		defer out.mu.Unlock()
-		out.quiet = time.AfterFunc(s.KeepAlive, out.keepAlive)
-	}
-	return out
+	return &eventWriter{Writer: sse.New(w, s.KeepAlive, s.WriteTimeout), view: s.View}
 }
 
-// An eventWriter writes events to a browser until it is gone.
+// An eventWriter writes events as a view shows them.
 type eventWriter struct {
-	SSE
-	w       http.ResponseWriter
-	control *http.ResponseController
-
-	mu    sync.Mutex
-	buf   bytes.Buffer
-	gone  bool
-	quiet *time.Timer // fires when nothing was written for KeepAlive; may be nil
-}
-
-// end stops writing: the server may use the connection for something else.
-func (o *eventWriter) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.gone = true
-	if o.quiet != nil {
-		o.quiet.Stop()
-	}
+	*sse.Writer
+	view View
+	buf  bytes.Buffer
 }
 
 // write writes an event, with its ID unless that is empty. Its error is one of the
 // event, not of the browser.
 func (o *eventWriter) write(id string, e Event, failed bool) error {
-	e = o.View.Event(e)
-	if e == nil {
+	e = o.view.Event(e)
+	if e == nil || o.Gone() {
 		return nil
 	}
 	data, err := encodeEvent(e)
@@ -141,8 +116,6 @@ func (o *eventWriter) write(id string, e Event, failed bool) error {
 		}
 		data = append(append(append(data[:len(data)-1], `,"error":`...), stop...), '}')
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.buf.Reset()
 	if id != "" {
 		o.buf.WriteString("id: " + id + "\n")
@@ -150,45 +123,6 @@ func (o *eventWriter) write(id string, e Event, failed bool) error {
 	o.buf.WriteString("event: " + e.Type() + "\ndata: ")
 	o.buf.Write(data) // JSON has no line break
 	o.buf.WriteString("\n\n")
-	o.flush()
+	o.Write(o.buf.Bytes())
 	return nil
-}
-
-func (o *eventWriter) keepAlive() {
-	if !o.mu.TryLock() { // something is being written
-		return
-	}
-	defer o.mu.Unlock()
-	o.buf.Reset()
-	o.buf.WriteString(":\n\n")
-	o.flush()
-}
-
-// flush writes what is in buf. The mutex is held.
-func (o *eventWriter) flush() {
-	if o.gone {
-		return
-	}
-	if o.WriteTimeout > 0 {
-		// Where there are no deadlines there is no connection that can block.
-		_ = o.control.SetWriteDeadline(time.Now().Add(o.WriteTimeout))
-	}
-	if _, err := o.w.Write(o.buf.Bytes()); err != nil {
-		o.gone = true
-		return
-	}
-	if err := o.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		o.gone = true
-		return
-	}
-	if o.quiet != nil {
-		o.quiet.Reset(o.KeepAlive)
-	}
-}
-
-// lost reports whether the browser is gone.
-func (o *eventWriter) lost() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.gone
 }

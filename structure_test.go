@@ -40,10 +40,12 @@ var mayImport = []struct {
 	pkg  string
 	list []string
 }{
-	{".", slices.Concat(openai, []string{"./internal/excerpt", "./internal/strict", "github.com/invopop/jsonschema", "golang.org/x/sync/..."})},
+	{".", slices.Concat(openai, []string{"./internal/sse", "./internal/excerpt", "./internal/strict", "github.com/invopop/jsonschema", "golang.org/x/sync/..."})},
 	{"internal/strict", []string{"./internal/excerpt", "github.com/invopop/jsonschema"}},
 	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
+	{"aisdk", []string{".", "./internal/sse"}},
+	{"agui", []string{".", "./internal/sse"}},
 	{"otelloop", slices.Concat(openai, []string{".", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/otel"})},
 	{"interpreter", []string{".", "./internal/excerpt", "./internal/relay"}},
 	{"runners/runnertest", []string{".", "./interpreter"}}, // a stranger's runner inherits nothing
