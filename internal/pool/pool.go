@@ -45,6 +45,9 @@ type Pool[K comparable, M Member] struct {
 	// Make makes a member. It is called from several goroutines at once, and
 	// its context ends when the pool is closed.
 	Make func(context.Context, K) (M, error)
+	// Common reports whether an error of Make is not of one member alone, so
+	// that all who wait get it. Nil means that none is.
+	Common func(error) bool
 
 	mu      sync.Mutex
 	ready   []member[K, M] // oldest first
@@ -300,19 +303,21 @@ func (p *Pool[K, M]) make(key K, before int) {
 	p.makeFor(key)
 }
 
-// fail gives err to the first waiter for key, or to all waiters. A waiter that
-// came later than the attempt is not told but has another made: what was killed
-// while nobody asked for it is no reason to fail.
+// fail gives err to the first waiter for key, or to all waiters where it is a
+// common one or there is no key. A waiter that came later than the attempt is
+// not told of what was the matter with one member, but has another made: what
+// was killed while nobody asked for it is no reason to fail.
 func (p *Pool[K, M]) fail(key *K, before int, err error) {
+	all := key == nil || p.Common != nil && p.Common(err)
 	rest := p.waiting[:0]
 	done := false
 	for _, w := range p.waiting {
-		if done || w.number > before || key != nil && w.key != *key {
+		if !all && (done || w.number > before || w.key != *key) {
 			rest = append(rest, w)
 			continue
 		}
 		w.got <- result[M]{err: err}
-		done = key != nil
+		done = true
 	}
 	clear(p.waiting[len(rest):])
 	p.waiting = rest

@@ -218,6 +218,62 @@ func TestFailureBefore(t *testing.T) {
 	})
 }
 
+// What is the matter with all members is told to all, at once, whatever they
+// asked for and however few are made at a time.
+func TestCommonFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{makeTime: time.Second}
+		p := start(t, f, 1)
+		gone := errors.New("gone")
+		p.Common = func(err error) bool { return err == gone }
+		f.fail.Store(&gone)
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				if _, _, err := p.Get(t.Context(), string(rune('a'+i%3))); err != gone {
+					t.Errorf("Get() error = %v", err)
+				}
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("Get() took %v", took)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// Members that died while they waited go before anybody asks for them.
+func TestPrune(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var made []*box
+		f := new(factory)
+		p := start(t, f, 2)
+		p.Make = func(ctx context.Context, key string) (*box, error) {
+			b, err := f.make(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			made = append(made, b)
+			return b, err
+		}
+		p.Fill("a")
+		settle()
+		p.Prune()
+		if n := p.Ready(); n != 2 {
+			t.Fatalf("%d members are ready, want 2", n)
+		}
+		made[0].dead.Store(true)
+		p.Prune()
+		settle()
+		if n := p.Ready(); n != 1 || !made[0].removed.Load() || made[1].removed.Load() {
+			t.Errorf("%d members are ready, want the one that lives", n)
+		}
+		p.Put(get(t, p, "a", true))
+	})
+}
+
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{makeTime: time.Second}

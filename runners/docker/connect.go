@@ -54,7 +54,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 			cli.Close()
 		}
 	}()
-	e := &engine{api: cli, place: place, logger: logger{r.Logger}, debts: debts{wake: make(chan struct{}, 1)}}
+	e := &engine{api: cli, place: place, startup: bound, logger: logger{r.Logger}, debts: debts{wake: make(chan struct{}, 1)}}
 	ctx, done := e.attend(ctx)
 	defer done()
 	info, err := cli.Info(ctx, client.InfoOptions{})
@@ -84,7 +84,11 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	if e.seccomp, err = e.policy(); err != nil {
 		return nil, errors.Join(err, e.lease.remove(), e.lease.release())
 	}
-	e.pool = &warm{Size: r.Warm, Make: func(ctx context.Context, s limit.Spec) (*sandbox, error) { return r.start(ctx, e, s) }}
+	e.pool = &warm{
+		Size:   r.Warm,
+		Make:   func(ctx context.Context, s limit.Spec) (*sandbox, error) { return r.start(ctx, e, s) },
+		Common: isSilence,
+	}
 	e.begin(ctx)
 	return e, nil
 }

@@ -131,11 +131,10 @@ type sandbox struct {
 
 // start makes a container and waits until it is ready.
 func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, error) {
-	bound := or(r.Startup, DefaultStartup)
 	// A creation that is given up half-way may come to be later. So it is seen
 	// through, and the container removed, unless the engine does not answer.
-	through, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound,
-		&Error{Host: e.place.host, Err: fmt.Errorf("%w: a container was not ready within %v", ErrNotAnswering, bound)})
+	through, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), e.startup,
+		&Error{Host: e.place.host, Err: fmt.Errorf("%w: %w, %v", ErrNotAnswering, errNotReady, e.startup)})
 	defer cancel()
 	through, done := e.attend(through)
 	defer done()

@@ -22,8 +22,8 @@ const (
 	callTime = 10 * time.Second
 	// patience is how long what the engine was asked for may take until it is
 	// asked whether it is there at all, and silence how long the answer to that
-	// may take. An engine on a busy machine needs a while, one that is stopped
-	// never answers.
+	// may take, unless Startup is less. An engine on a busy machine needs a while,
+	// one that is stopped never answers.
 	patience = 2 * time.Second
 	silence  = 5 * time.Second
 	// reapGrace is how long the first call waits for the removal of what was left
@@ -41,6 +41,7 @@ type warm = pool.Pool[limit.Spec, *sandbox]
 type engine struct {
 	api       api
 	place     endpoint
+	startup   time.Duration
 	image     string // its digest or identifier: a tag may come to mean another
 	hosts     hosts
 	cgroups   cgroups
@@ -79,15 +80,16 @@ func (e *engine) ping(ctx context.Context, limit time.Duration) error {
 // answer any more, which is its cause then. The function must be called.
 func (e *engine) attend(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(patience, func() {
+	wait := min(patience, e.startup/4)
+	timer := time.AfterFunc(wait, func() {
 		for ctx.Err() == nil {
-			if err := e.ping(ctx, silence); err != nil {
+			if err := e.ping(ctx, min(silence, e.startup/2)); err != nil {
 				cancel(err)
 				return
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(patience):
+			case <-time.After(wait):
 			}
 		}
 	})
@@ -111,6 +113,16 @@ func unreachable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || client.IsErrConnectionFailed(err) || errdefs.IsUnavailable(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist)
+}
+
+// errNotReady is within the error of a start that took too long, while the engine
+// answered.
+var errNotReady = errors.New("a container was not ready in time")
+
+// isSilence reports whether err is that of an engine that does not answer, which
+// it will not do for others either.
+func isSilence(err error) bool {
+	return errors.Is(err, ErrNotAnswering) && !errors.Is(err, errNotReady) || errors.Is(err, ErrNoSocket) || errors.Is(err, ErrPermission)
 }
 
 // ended is the error of a context that has ended: that of this package which is

@@ -30,10 +30,22 @@ import (
 const helper = "FNLOOP_TEST_HELPER"
 
 // help is the other program: it leaves two containers behind, one at work and
-// one that waits.
+// one that waits, or starts them without end.
 func help() bool {
-	if os.Getenv(helper) == "" {
+	switch os.Getenv(helper) {
+	case "":
 		return false
+	case "starts":
+		r := &docker.Runner{Image: image(), Warm: 1}
+		for range 4 {
+			go func() {
+				for {
+					r.Run(context.Background(), fnloop.Program{Source: "pass"})
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		return true
 	}
 	r := &docker.Runner{Image: image(), Warm: 1, Time: time.Minute}
 	_, err := r.Run(context.Background(), fnloop.Program{Source: "print('up')\nimport time; time.sleep(60)", Stdout: os.Stdout})
@@ -237,6 +249,35 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	if _, err := r.Run(t.Context(), fnloop.Program{}); !errors.Is(err, docker.ErrClosed) {
 		t.Errorf("Run() error = %v after Close", err)
+	}
+}
+
+// A first call that is given up at any time is no fault of the engine's.
+func TestFirstCallCancelled(t *testing.T) {
+	open(t, new(docker.Runner))
+	why := errors.New("the user went away")
+	for _, after := range []time.Duration{0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377} {
+		r := &docker.Runner{Image: image(), Warm: int(after % 2)}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		timer := time.AfterFunc(after*time.Millisecond, func() { cancel(why) })
+		begin := time.Now()
+		_, err := r.Run(ctx, fnloop.Program{Source: "import time; time.sleep(60)"})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled after %d ms: Run() error = %v", after, err)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("cancelled after %d ms: Run() took %v", after, took)
+		}
+		timer.Stop()
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() error = %v", err)
+		}
+	}
+	pid := fmt.Sprint(os.Getpid())
+	for id, p := range containers(t, engine(t)) {
+		if p == pid {
+			t.Errorf("the container %.12s is left", id)
+		}
 	}
 }
 
