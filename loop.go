@@ -181,7 +181,7 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 		defer func() { end(r.answer, err) }()
 	}
 	r.loadFrom(from, prompt, parts)
-	s, err := l.settings()
+	s, err := l.settings(ctx)
 	if err == nil {
 		r.settings, r.log = s, s.logger
 		r.keepItems = l.State == Stateless || l.KeepItems && (from.ID == "" || len(from.Items) > 0)

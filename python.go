@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,7 +13,9 @@ import (
 // script on r and reads its [Result]: exit_code, timed_out, stdout and stderr.
 //
 // Zero limits mean the runner's. What the tool says of the sandbox is what r
-// says of it as a [Describer].
+// says of it as a [Describer], and nothing is started for it here: an
+// [Inspector] is asked when the tool is first used in a Loop, or by [Loop.Check],
+// and a runner that does not work is an error there.
 //
 // A program that fails is a result as any other. A runner that fails is not the
 // model's to mend: it reads only that the sandbox did not work, and the error
@@ -21,10 +24,11 @@ func PythonTool(r Runner, limits Limits) Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"A whole Python program. It is run as a file, so print what you want to see."`
 	}
-	tool := MustTool(pythonTool, describePython(r, limits), func(ctx context.Context, in input) (Output, error) {
+	description, about := describePython(r, limits)
+	tool := MustTool(pythonTool, description, func(ctx context.Context, in input) (Output, error) {
 		return runPython(ctx, r, in.Code, limits)
 	})
-	tool.err = checkPython(r, limits)
+	tool.about, tool.err = about, checkPython(r, limits)
 	return tool
 }
 
@@ -32,14 +36,16 @@ func PythonTool(r Runner, limits Limits) Tool {
 // program as plain text, without the escapes of a JSON string. Not all models
 // and servers have custom tools.
 func CustomPythonTool(r Runner, limits Limits) Tool {
+	description, about := describePython(r, limits)
 	return Tool{
 		Name:        pythonTool,
-		Description: describePython(r, limits) + " Write the program itself and nothing else.",
+		Description: description + " Write the program itself and nothing else.",
 		Custom:      true,
 		Handle: func(ctx context.Context, call Call) (Output, error) {
 			return runPython(ctx, r, string(call.Arguments), limits)
 		},
-		err: checkPython(r, limits),
+		about: about,
+		err:   checkPython(r, limits),
 	}
 }
 
@@ -70,27 +76,39 @@ func checkPython(r Runner, limits Limits) error {
 	return nil
 }
 
-// describePython says what is true of r.
-func describePython(r Runner, limits Limits) string {
-	var env Environment
-	d, described := RunnerAs[Describer](r)
-	if described {
-		env = d.Environment()
+// describePython says what is known of r. What it has to be asked for is the
+// about.
+func describePython(r Runner, limits Limits) (string, *about) {
+	if i, ok := RunnerAs[Inspector](r); ok {
+		return pythonIntro("") + pythonRest, &about{inspector: i, limits: limits, asking: make(chan struct{}, 1)}
 	}
+	d, ok := RunnerAs[Describer](r)
+	if !ok {
+		return pythonIntro("") + describeLimits(limits) + pythonRest, nil
+	}
+	env := d.Environment()
+	return pythonIntro(env.Python) + describeEnvironment(env, limits) + pythonRest, nil
+}
+
+func pythonIntro(version string) string {
+	if version != "" {
+		version = " " + version
+	}
+	return "Runs a Python" + version + " program in a fresh sandbox and returns its exit_code, timed_out, stdout and stderr." +
+		" Use it to compute rather than to guess. Nothing is kept between calls: each starts from the beginning."
+}
+
+const pythonRest = " exit_code is null when the program was killed; stderr then says by what. Long output loses its middle."
+
+// describeEnvironment says what is true of env.
+func describeEnvironment(env Environment, limits Limits) string {
 	var b strings.Builder
-	b.WriteString("Runs a Python")
-	if env.Python != "" {
-		b.WriteString(" " + env.Python)
-	}
-	b.WriteString(" program in a fresh sandbox and returns its exit_code, timed_out, stdout and stderr.")
-	b.WriteString(" Use it to compute rather than to guess. Nothing is kept between calls: each starts from the beginning.")
-	if described && !env.Network {
+	if !env.Network {
 		b.WriteString(" There is no network, so nothing can be installed or downloaded.")
 	}
-	switch {
-	case len(env.Packages) > 0:
+	if len(env.Packages) > 0 {
 		b.WriteString(" Beside the standard library there are: " + strings.Join(env.Packages, ", ") + ".")
-	case described:
+	} else {
 		b.WriteString(" Count on the standard library alone.")
 	}
 	if env.Writable != "" {
@@ -102,13 +120,66 @@ func describePython(r Runner, limits Limits) string {
 	if limits.Memory == 0 {
 		limits.Memory = env.Limits.Memory
 	}
+	return b.String() + describeLimits(limits)
+}
+
+func describeLimits(limits Limits) string {
+	var s string
 	if limits.Time > 0 {
-		fmt.Fprintf(&b, " A program may run for %v.", limits.Time.Round(time.Millisecond))
+		s += fmt.Sprintf(" A program may run for %v.", limits.Time.Round(time.Millisecond))
 	}
 	if limits.Memory > 0 {
-		fmt.Fprintf(&b, " It may use %d MiB of memory.", limits.Memory>>20)
+		s += fmt.Sprintf(" It may use %d MiB of memory.", limits.Memory>>20)
 	}
-	b.WriteString(" exit_code is null when the program was killed; stderr then says by what.")
-	b.WriteString(" Long output loses its middle.")
-	return b.String()
+	return s
+}
+
+// An about is what a tool says of its runner once that was asked. It is asked
+// until it answers, by one at a time.
+type about struct {
+	inspector Inspector
+	limits    Limits
+	asking    chan struct{} // holds one while the runner is asked
+	found     atomic.Pointer[said]
+}
+
+// A said is what a runner says of itself, as the description of a tool has it.
+type said struct{ intro, rest string }
+
+// ask returns what the runner says.
+func (a *about) ask(ctx context.Context) (*said, error) {
+	if s, ok := a.known(); ok {
+		return s, nil
+	}
+	select {
+	case a.asking <- struct{}{}:
+		defer func() { <-a.asking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s, ok := a.known(); ok {
+		return s, nil
+	}
+	env, err := a.inspector.Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &said{pythonIntro(env.Python), describeEnvironment(env, a.limits)}
+	a.found.Store(s)
+	return s, nil
+}
+
+func (a *about) known() (*said, bool) {
+	s := a.found.Load()
+	return s, s != nil
+}
+
+// in completes a description that was written before the runner was asked. One
+// that its user has rewritten stays as it is.
+func (s *said) in(description string) string {
+	rest, ok := strings.CutPrefix(description, pythonIntro("")+pythonRest)
+	if !ok {
+		return description
+	}
+	return s.intro + s.rest + pythonRest + rest
 }

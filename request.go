@@ -3,71 +3,10 @@ package fnloop
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
-	"github.com/openai/openai-go/v3/shared"
 )
-
-// toolParams are the tools as requests list them.
-func (l *Loop) toolParams() ([]responses.ToolUnionParam, error) {
-	if len(l.Tools) == 0 {
-		return nil, nil
-	}
-	params := make([]responses.ToolUnionParam, len(l.Tools))
-	for i, t := range l.Tools {
-		if t.Custom {
-			params[i].OfCustom = t.customParam()
-			continue
-		}
-		schema := t.Parameters
-		if schema == nil {
-			schema = json.RawMessage(`{"type":"object","properties":{},"required":[],"additionalProperties":false}`)
-		}
-		parameters, err := topLevel(schema)
-		if err != nil {
-			return nil, &ConfigError{Field: fmt.Sprintf("Loop.Tools[%d].Parameters", i), Reason: err.Error()}
-		}
-		f := &responses.FunctionToolParam{Name: t.Name, Parameters: parameters, Strict: param.NewOpt(!t.NonStrict)}
-		if t.Description != "" {
-			f.Description = param.NewOpt(t.Description)
-		}
-		if t.Async {
-			f.Async = param.NewOpt(true)
-		}
-		params[i].OfFunction = f
-	}
-	return params, nil
-}
-
-// topLevel decodes one level of a schema, because openai-go wants a map. What is
-// below stays as it is, so that the properties keep their order.
-func topLevel(schema json.RawMessage) (map[string]any, error) {
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(schema, &top); err != nil {
-		return nil, err
-	}
-	out := make(map[string]any, len(top))
-	for key, value := range top {
-		out[key] = value
-	}
-	return out, nil
-}
-
-func (t *Tool) customParam() *responses.CustomToolParam {
-	c := &responses.CustomToolParam{Name: t.Name}
-	if t.Description != "" {
-		c.Description = param.NewOpt(t.Description)
-	}
-	if t.Async {
-		c.Async = param.NewOpt(true)
-	}
-	if g := t.Grammar; g != nil {
-		c.Format.OfGrammar = &shared.CustomToolInputFormatGrammarParam{Syntax: g.Syntax, Definition: g.Definition}
-	}
-	return c
-}
 
 // A hookError is an error of one of the Loop's hooks.
 type hookError struct {
@@ -82,7 +21,7 @@ func (e *hookError) Unwrap() error { return e.err }
 // inherited from the response before, so everything else is in each.
 func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) {
 	l, a := r.loop, r.answer
-	params := responses.ResponseNewParams{Model: l.Model, Tools: r.params}
+	params := responses.ResponseNewParams{Model: l.Model, Tools: r.tools.list(l.BeforeRequest != nil)}
 	if l.Instructions != "" {
 		params.Instructions = param.NewOpt(l.Instructions)
 	}
@@ -100,10 +39,6 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	r.offered = nil
 	last := l.FinalAnswer && a.Turns == r.maxTurns && len(l.Tools) > 0
 	if l.BeforeRequest != nil {
-		var err error
-		if params.Tools, err = l.toolParams(); err != nil { // its own to edit
-			return params, err
-		}
 		if err := l.BeforeRequest(ctx, &params); err != nil {
 			return params, &hookError{"BeforeRequest", err}
 		}

@@ -92,6 +92,14 @@ type Describer interface {
 	Environment() Environment
 }
 
+// An Inspector is a [Runner] that has to start something to know its
+// [Environment], or that can fail to. It is optional and used in place of a
+// [Describer]: [PythonTool] asks it once, when the tool is first used in a Loop.
+type Inspector interface {
+	// Inspect says what programs find, or why none can be run.
+	Inspect(context.Context) (Environment, error)
+}
+
 // RunnerAs finds the optional capability T in r, or in the runner that r wraps
 // and gives through a method Unwrap() Runner.
 func RunnerAs[T any](r Runner) (t T, ok bool) {

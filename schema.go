@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"sync"
 
 	"github.com/fnloop/fnloop/internal/strict"
 )
@@ -39,15 +40,36 @@ func SchemaFor[T any]() (json.RawMessage, error) {
 	return schema, nil
 }
 
-// decoderFor returns the schema of T and what decodes into a T. It also refuses
-// a T whose JSONSchema describes what encoding/json cannot decode.
-func decoderFor[T any]() (json.RawMessage, *strict.Decoder, error) {
-	schema, err := strict.Schema(reflect.TypeFor[T]())
+// A goType is the strict schema of a Go type, in the forms in which it is used.
+type goType struct {
+	schema  string
+	top     map[string]any // its first level; not to be changed
+	decoder *strict.Decoder
+}
+
+// goTypes has the goType of each type that was asked for.
+var goTypes sync.Map // reflect.Type to *goType
+
+// goTypeOf returns the schema of t and what decodes into it. It also refuses a
+// type whose JSONSchema describes what encoding/json cannot decode.
+func goTypeOf(t reflect.Type) (*goType, error) {
+	if known, ok := goTypes.Load(t); ok {
+		return known.(*goType), nil
+	}
+	schema, err := strict.Schema(t)
 	if err != nil {
-		return nil, nil, schemaError(err)
+		return nil, schemaError(err)
 	}
 	decoder, err := strict.Compile(schema)
-	return schema, decoder, err
+	if err != nil {
+		return nil, err
+	}
+	top, err := topLevel(schema)
+	if err != nil {
+		return nil, err
+	}
+	known, _ := goTypes.LoadOrStore(t, &goType{string(schema), top, decoder})
+	return known.(*goType), nil
 }
 
 // CheckStrict reports whether OpenAI accepts schema as the parameters of a

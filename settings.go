@@ -1,10 +1,10 @@
 package fnloop
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/openai/openai-go/v3/responses"
@@ -27,7 +27,7 @@ const (
 type settings struct {
 	loop         *Loop
 	logger       *slog.Logger
-	params       []responses.ToolUnionParam
+	tools        *toolset
 	maxTurns     int
 	maxRepeats   int
 	parallel     int
@@ -39,7 +39,7 @@ type settings struct {
 	maxRetryWait time.Duration
 }
 
-func (l *Loop) settings() (*settings, error) {
+func (l *Loop) settings(ctx context.Context) (*settings, error) {
 	s := &settings{loop: l, logger: l.Logger}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -62,22 +62,18 @@ func (l *Loop) settings() (*settings, error) {
 	s.grace = setting(l.Grace, DefaultGrace, 0)
 	s.idleTimeout = setting(l.IdleTimeout, DefaultIdleTimeout, math.MaxInt64)
 	s.maxRetryWait = setting(l.MaxRetryWait, DefaultMaxRetryWait, math.MaxInt64)
-	for i := range l.Tools {
-		field := fmt.Sprintf("Loop.Tools[%d]", i)
-		if err := l.Tools[i].check(field); err != nil {
-			return nil, err
-		}
-		if j := slices.IndexFunc(l.Tools[:i], func(t Tool) bool { return t.Name == l.Tools[i].Name }); j >= 0 {
-			return nil, &ConfigError{Field: field + ".Name", Reason: fmt.Sprintf("%q is the name of Tools[%d] too", l.Tools[i].Name, j)}
-		}
-	}
-	const maxTools = 128 // what the API takes in one request
-	if len(l.Tools) > maxTools {
-		return nil, &ConfigError{Field: "Loop.Tools", Reason: fmt.Sprintf("%d are more than the %d that a request may list", len(l.Tools), maxTools)}
-	}
 	var err error
-	s.params, err = l.toolParams()
+	s.tools, err = l.toolset(ctx)
 	return s, err
+}
+
+// Check reports what is wrong with l before the first request is made: a field
+// that cannot be, a tool or schema that the API would refuse, a runner that
+// cannot run programs. Its error is that of [Loop.Run] then, a [*ConfigError].
+// Call it when the program starts; a run makes the same checks.
+func (l *Loop) Check(ctx context.Context) error {
+	_, err := l.settings(ctx)
+	return err
 }
 
 // setting is what a field of a Loop stands for: zero is the default, and a

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"reflect"
 
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
-
-	"github.com/fnloop/fnloop/internal/strict"
 )
 
 // ErrMismatch: the model's answer does not fit the type that was asked for.
@@ -38,22 +38,22 @@ func EventsAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, 
 
 func runAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts []Content, opts options) (T, *Answer, error) {
 	var value T
-	decoder, format, err := answerFormat[T]()
+	typed, err := goTypeOf(reflect.TypeFor[T]())
 	if err != nil {
 		if from == nil {
 			from = &Answer{}
 		}
 		r := &run{answer: newAnswer(StopInvalid)}
 		r.loadFrom(from, prompt, parts) // nothing is lost
-		return value, r.answer, &ConfigError{Field: "answer type", Reason: err.Error(), Err: err}
+		return value, r.answer, &ConfigError{Field: "answer type", Reason: bare(err), Err: err}
 	}
 	var text string
-	opts.format, opts.value = format, &text
+	opts.format, opts.value = typed.answerFormat(), &text
 	answer, err := l.run(ctx, from, prompt, parts, opts)
 	if err != nil {
 		return value, answer, err
 	}
-	if err := decoder.Decode([]byte(text), &value); err != nil {
+	if err := typed.decoder.Decode([]byte(text), &value); err != nil {
 		var zero T
 		answer.Stop = StopMismatch
 		return zero, answer, fmt.Errorf("%w: %w", ErrMismatch, err)
@@ -61,13 +61,9 @@ func runAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, par
 	return value, answer, nil
 }
 
-func answerFormat[T any]() (*strict.Decoder, *responses.ResponseFormatTextConfigUnionParam, error) {
-	schema, decoder, err := decoderFor[T]()
-	if err != nil {
-		return nil, nil, err
+// answerFormat asks for an answer of the type.
+func (t *goType) answerFormat() *responses.ResponseFormatTextConfigUnionParam {
+	return &responses.ResponseFormatTextConfigUnionParam{
+		OfJSONSchema: &responses.ResponseFormatTextJSONSchemaConfigParam{Name: "answer", Schema: maps.Clone(t.top), Strict: param.NewOpt(true)},
 	}
-	top, err := topLevel(schema)
-	return decoder, &responses.ResponseFormatTextConfigUnionParam{
-		OfJSONSchema: &responses.ResponseFormatTextJSONSchemaConfigParam{Name: "answer", Schema: top, Strict: param.NewOpt(true)},
-	}, err
 }

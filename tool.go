@@ -65,9 +65,9 @@ type Tool struct {
 	// it says more. The Loop treats the calls as any other. Not all models can.
 	Async bool
 
-	checked string                      // the Parameters that NewTool has judged
-	fits    func(json.RawMessage) error // what NewTool's handler says of arguments
-	err     error                       // why the tool cannot be used, for makers that return none
+	args  *goType // of NewTool's arguments; nil for any other tool
+	about *about  // what its runner says of itself; nil if it needs not be asked
+	err   error   // why the tool cannot be used, for makers that return none
 }
 
 // A Grammar is the language of a custom tool's input.
@@ -90,18 +90,19 @@ func NewTool[In, Out any](name, description string, fn func(context.Context, In)
 	if fn == nil {
 		return Tool{}, &ConfigError{Field: fmt.Sprintf("tool %q", name), Reason: "the function is nil"}
 	}
-	schema, decoder, err := decoderFor[In]()
+	typed, err := goTypeOf(reflect.TypeFor[In]())
+	if err == nil {
+		if err = checkEncodable(reflect.TypeFor[Out]()); err != nil {
+			err = fmt.Errorf("result: %w", err)
+		}
+	}
 	if err != nil {
-		return Tool{}, fmt.Errorf("fnloop: tool %q: %w", name, err)
+		return Tool{}, &ConfigError{Field: fmt.Sprintf("tool %q", name), Reason: bare(err), Err: err}
 	}
-	if err := checkEncodable(reflect.TypeFor[Out]()); err != nil {
-		return Tool{}, fmt.Errorf("fnloop: tool %q: result: %w", name, err)
-	}
-	tool.Parameters, tool.checked = schema, string(schema)
-	tool.fits = func(args json.RawMessage) error { return decoder.Decode(args, nil) }
+	tool.Parameters, tool.args = json.RawMessage(typed.schema), typed
 	tool.Handle = func(ctx context.Context, call Call) (Output, error) {
 		var in In
-		if err := decoder.Decode(call.Arguments, &in); err != nil {
+		if err := typed.decoder.Decode(call.Arguments, &in); err != nil {
 			return Output{}, &ArgumentsError{Tool: name, Reason: err.Error()}
 		}
 		out, err := fn(withCall(ctx, call), in)
@@ -156,8 +157,8 @@ func (t *Tool) handle(ctx context.Context, call Call) (Output, error) {
 func (t *Tool) checkArguments(args json.RawMessage) error {
 	var err error
 	switch {
-	case t.fits != nil:
-		err = t.fits(args)
+	case t.args != nil:
+		err = t.args.decoder.Decode(args, nil)
 	case t.NonStrict:
 		err = strict.CheckObject(args)
 	}
@@ -203,7 +204,7 @@ func (t *Tool) check(field string) error {
 		return &ConfigError{Field: field + ".Grammar", Reason: "is set, but only a custom tool has one"}
 	case t.Grammar != nil && (t.Grammar.Syntax != "lark" && t.Grammar.Syntax != "regex" || t.Grammar.Definition == ""):
 		return &ConfigError{Field: field + ".Grammar", Reason: `needs the syntax "lark" or "regex" and a definition`}
-	case t.Parameters == nil || t.checked != "" && t.checked == string(t.Parameters):
+	case t.Parameters == nil || t.args != nil && t.args.schema == string(t.Parameters):
 		return nil
 	case t.NonStrict:
 		if err := strict.CheckObject(t.Parameters); err != nil || len(t.Parameters) == 0 {
@@ -212,7 +213,7 @@ func (t *Tool) check(field string) error {
 		return nil
 	}
 	if err := CheckStrict(t.Parameters); err != nil {
-		return &ConfigError{Field: field + ".Parameters", Reason: err.Error(), Err: err}
+		return &ConfigError{Field: field + ".Parameters", Reason: bare(err), Err: err}
 	}
 	return nil
 }
