@@ -411,3 +411,65 @@ func BenchmarkThousandStreams(b *testing.B) {
 		}), "KiB/stream")
 	})
 }
+
+// BenchmarkTools reports what a run of one response costs by the number of its
+// Loop's tools, which were checked by a run before. The answer is at once there.
+func BenchmarkTools(b *testing.B) {
+	type line struct {
+		SKU      string   `json:"sku" jsonschema:"pattern=^[A-Z]+$"`
+		Quantity int      `json:"quantity" jsonschema:"minimum=1,maximum=100"`
+		Notes    []string `json:"notes"`
+	}
+	type order struct {
+		Customer struct{ Name, Street, City, Zip, Country string }
+		Lines    []line `json:"lines"`
+		Kind     string `json:"kind" jsonschema:"enum=a,enum=b"`
+	}
+	var typed, hand []fnloop.Tool
+	for i := range 64 {
+		t := fnloop.MustTool(fmt.Sprint("f", i), "Orders things.", func(context.Context, order) (string, error) { return "", nil })
+		typed = append(typed, t)
+		hand = append(hand, fnloop.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Handle: t.Handle})
+	}
+	hook := func(context.Context, *responses.ResponseNewParams) error { return nil }
+	for _, c := range []struct {
+		name  string
+		tools []fnloop.Tool
+		hook  func(context.Context, *responses.ResponseNewParams) error
+	}{
+		{"none", nil, nil}, {"none_hook", nil, hook},
+		{"64_typed", typed, nil}, {"64_by_hand", hand, nil}, {"64_hook", typed, hook},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			loop := &fnloop.Loop{Client: instant{}, Model: "m", Tools: c.tools, BeforeRequest: c.hook}
+			b.ReportAllocs()
+			for b.Loop() {
+				l := *loop
+				if _, err := l.Run(b.Context(), "hi"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// instant answers without looking.
+type instant struct{}
+
+func (instant) New(context.Context, responses.ResponseNewParams, ...option.RequestOption) (*responses.Response, error) {
+	return &responses.Response{ID: "r", Status: "completed", Output: []responses.ResponseOutputItemUnion{{
+		Type: "message", Content: []responses.ResponseOutputMessageContentUnion{{Type: "output_text", Text: "done"}},
+	}}}, nil
+}
+
+// BenchmarkNewTool makes the tool of README.
+func BenchmarkNewTool(b *testing.B) {
+	type args struct {
+		City string `json:"city" jsonschema:"description=Name of the city."`
+		Unit string `json:"unit" jsonschema:"enum=celsius,enum=fahrenheit"`
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		fnloop.MustTool("weather", "", func(context.Context, args) (string, error) { return "", nil })
+	}
+}

@@ -182,6 +182,9 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 	}
 	r.loadFrom(from, prompt, parts)
 	s, err := l.settings(ctx)
+	if err != nil && ctx.Err() != nil { // while a runner was asked
+		err = r.ended(ctx, err)
+	}
 	if err == nil {
 		r.settings, r.log = s, s.logger
 		r.keepItems = l.State == Stateless || l.KeepItems && (from.ID == "" || len(from.Items) > 0)

@@ -46,8 +46,9 @@ type host struct {
 
 	files [numFiles]*os.File // for bwrap to read
 
-	packages sync.Once
-	found    []string
+	inspecting sync.Mutex
+	inspected  bool
+	packages   []string // that Python finds beside its own, once inspected
 }
 
 // What bwrap reads from descriptors.

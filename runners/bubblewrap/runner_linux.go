@@ -149,29 +149,45 @@ func (r *Runner) Lacks() map[string]string {
 	return lacks
 }
 
-// Environment implements [fnloop.Describer]. It is the zero Environment where
-// programs cannot be run.
+// Environment implements [fnloop.Describer] with what [Runner.Inspect] finds out.
+// It is the zero Environment where programs cannot be run.
 func (r *Runner) Environment() fnloop.Environment {
 	ctx, cancel := context.WithTimeout(context.Background(), bootTime)
 	defer cancel()
-	h, err := r.enter(ctx)
+	env, err := r.Inspect(ctx)
 	if err != nil {
 		return fnloop.Environment{}
 	}
+	return env
+}
+
+// Inspect implements [fnloop.Inspector]. The first call runs a program that looks
+// for packages. Its error says why programs cannot be run.
+func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
+	h, err := r.enter(ctx)
+	if err != nil {
+		return fnloop.Environment{}, err
+	}
 	defer r.host.Leave()
 	limits := r.bounds().Limits(fnloop.Limits{})
-	env := fnloop.Environment{
+	h.inspecting.Lock()
+	defer h.inspecting.Unlock()
+	if !h.inspected {
+		res, err := r.run(ctx, h, fnloop.Program{Source: supervisor.Packages}, limits, time.Now())
+		if err != nil {
+			return fnloop.Environment{}, err
+		}
+		if res.ExitCode == nil || *res.ExitCode != 0 {
+			return fnloop.Environment{}, fmt.Errorf("bubblewrap: Python cannot list its packages: %.500s", res.Text())
+		}
+		h.packages, h.inspected = strings.Fields(res.Stdout), true
+	}
+	return fnloop.Environment{
 		Python:   h.protection.PythonVersion,
+		Packages: h.packages,
 		Writable: fmt.Sprintf("/tmp (%d MiB)", r.spec(limits.Memory).Tmp>>20),
 		Limits:   limits,
-	}
-	h.packages.Do(func() {
-		if res, err := r.run(ctx, h, fnloop.Program{Source: supervisor.Packages}, limits, time.Now()); err == nil {
-			h.found = strings.Fields(res.Stdout)
-		}
-	})
-	env.Packages = h.found
-	return env
+	}, nil
 }
 
 // Close ends the interpreters that are open, waits for the calls that are

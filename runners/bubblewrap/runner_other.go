@@ -43,5 +43,10 @@ func (r *Runner) Protection(context.Context) (Protection, error) {
 // Environment implements [fnloop.Describer].
 func (r *Runner) Environment() fnloop.Environment { return fnloop.Environment{} }
 
+// Inspect implements [fnloop.Inspector].
+func (r *Runner) Inspect(context.Context) (fnloop.Environment, error) {
+	return fnloop.Environment{}, r.unsupported()
+}
+
 // Close does nothing.
 func (r *Runner) Close() error { return nil }

@@ -58,9 +58,9 @@ type engine struct {
 	stop context.CancelFunc // ends clean
 	work sync.WaitGroup     // clean
 
-	describe sync.Once
-	python   string
-	packages []string
+	inspecting sync.Mutex
+	python     string // empty until it was asked
+	packages   []string
 }
 
 // ping reports whether the engine answers, as an [*Error] or nil.

@@ -128,31 +128,47 @@ func (r *Runner) Probe(ctx context.Context) error {
 	return nil
 }
 
-// Environment implements [fnloop.Describer]. It is the zero Environment where
-// programs cannot be run.
+// Environment implements [fnloop.Describer] with what [Runner.Inspect] finds out.
+// It is the zero Environment where programs cannot be run.
 func (r *Runner) Environment() fnloop.Environment {
 	ctx, cancel := context.WithTimeout(context.Background(), or(r.Startup, DefaultStartup))
 	defer cancel()
-	e, err := r.enter(ctx)
+	env, err := r.Inspect(ctx)
 	if err != nil {
 		return fnloop.Environment{}
 	}
+	return env
+}
+
+// Inspect implements [fnloop.Inspector]. The first call runs a program that looks
+// for Python and its packages. Its error says why programs cannot be run.
+func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
+	e, err := r.enter(ctx)
+	if err != nil {
+		return fnloop.Environment{}, err
+	}
 	defer r.engine.Leave()
 	limits := r.bounds().Limits(fnloop.Limits{})
-	e.describe.Do(func() {
+	e.inspecting.Lock()
+	defer e.inspecting.Unlock()
+	if e.python == "" {
 		source := "import platform\nprint(platform.python_version())\n" + supervisor.Packages
-		if res, err := r.run(ctx, e, fnloop.Program{Source: source}, limits, time.Now()); err == nil {
-			if found := strings.Fields(res.Stdout); len(found) > 0 {
-				e.python, e.packages = found[0], found[1:]
-			}
+		res, err := r.run(ctx, e, fnloop.Program{Source: source}, limits, time.Now())
+		if err != nil {
+			return fnloop.Environment{}, err
 		}
-	})
+		found := strings.Fields(res.Stdout)
+		if res.ExitCode == nil || *res.ExitCode != 0 || len(found) == 0 {
+			return fnloop.Environment{}, fmt.Errorf("docker: Python cannot list its packages: %.500s", res.Text())
+		}
+		e.python, e.packages = found[0], found[1:]
+	}
 	return fnloop.Environment{
 		Python:   e.python,
 		Packages: e.packages,
 		Writable: fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
 		Limits:   limits,
-	}
+	}, nil
 }
 
 // Close waits for the calls that are running and removes every container that
