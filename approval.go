@@ -80,7 +80,7 @@ func (r *run) needsApproval(ctx context.Context, c *Call) bool {
 		return nil
 	})
 	if err != nil {
-		r.log.ErrorContext(ctx, "NeedsApproval panicked, so the call needs approval", "tool", c.Name, "call_id", c.ID, "err", err)
+		r.log.ErrorContext(ctx, "NeedsApproval panicked, so the call needs approval", "tool", c.Name, "call_id", c.ID, "error", err)
 	}
 	return needs
 }

@@ -104,8 +104,9 @@ type Loop struct {
 	// error ends the run. A tool_choice that forces a call holds for the first
 	// request of a run and is set to auto in those that follow.
 	BeforeRequest func(context.Context, *responses.ResponseNewParams) error
-	// Logger gets a debug record for each request and call, and an error record
-	// for what the host should see to. Nil discards them.
+	// Logger gets a debug record for each attempt to send a request and for each
+	// call, and an error record for what the host should look into. Records carry
+	// the context of the run, and no prompt, argument or output. Nil means none.
 	Logger *slog.Logger
 	// Observer, if not nil, watches the runs, for traces and metrics.
 	Observer Observer

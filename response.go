@@ -30,7 +30,8 @@ type response struct {
 	raw  []json.RawMessage // the output, if it is not that of body
 	told told              // of it to the reader, before it was whole
 
-	first time.Duration // from the sending of the request to the first event
+	first     time.Duration // from the sending of the request to the first event
+	requestID string        // the API's, of the HTTP request
 }
 
 type responseUsage struct {

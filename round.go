@@ -315,7 +315,7 @@ func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<-
 	defer func() {
 		if !returned { // it panicked or called runtime.Goexit
 			p := &PanicError{Value: recover(), Stack: debug.Stack()}
-			r.log.Error("handler panicked", "tool", call.Name, "call_id", call.ID, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+			r.log.ErrorContext(ctx, "handler panicked", "tool", call.Name, "call_id", call.ID, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
 			out = &outcome{CallResult: CallResult{Output: Output{Text: "the tool failed because of an internal error", IsError: true}, Err: p}}
 		}
 		done <- out
@@ -339,7 +339,7 @@ func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<-
 			res.Text = "the tool failed"
 		}
 		res.IsError, res.Content = true, nil
-		r.log.Debug("handler failed", "tool", call.Name, "call_id", call.ID, "err", err.Error())
+		r.log.DebugContext(ctx, "handler failed", "tool", call.Name, "call_id", call.ID, "error", err.Error())
 	}
 	out.Output = res.limited(r.maxOutput, r.maxMedia)
 	returned = true

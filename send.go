@@ -3,7 +3,9 @@ package fnloop
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -45,8 +47,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 				fail.retry = false
 			}
 		}
-		r.log.DebugContext(ctx, "request", "request", r.requests, "attempt", t.count, "previous", r.answer.ID,
-			"duration", time.Since(start), "failure", fail)
+		r.logRequest(ctx, t.count, time.Since(start), response, fail)
 		if r.resendIfForgotten(faultOf(response, fail)) {
 			var err error
 			if params, err = r.request(ctx); err != nil {
@@ -112,6 +113,42 @@ func retryEvent(request, attempt int, wait time.Duration, fail *failure) Retry {
 	return e
 }
 
+// logRequest writes the record of one attempt to get a response.
+func (r *run) logRequest(ctx context.Context, attempt int, took time.Duration, res *response, fail *failure) {
+	if !r.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	attrs := []slog.Attr{slog.Int("request", r.requests), slog.Int("attempt", attempt), slog.Duration("duration", took)}
+	text := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	text("previous_response_id", r.answer.ID)
+	if res != nil {
+		text("response_id", res.ID)
+		text("request_id", res.requestID)
+		text("status", res.Status)
+		text("model", res.Model)
+		if u, ok := res.usage(); ok {
+			attrs = append(attrs, slog.Int64("input_tokens", u.InputTokens), slog.Int64("output_tokens", u.OutputTokens))
+		}
+		if fail == nil { // of a response that is not repeated
+			if err := res.check(); err != nil {
+				text("error", err.Error())
+			}
+		}
+	}
+	if fail != nil {
+		if e, ok := errors.AsType[*RequestError](fail.err); ok {
+			text("request_id", e.RequestID)
+		}
+		attrs = append(attrs, slog.Bool("retry", fail.retry))
+		text("error", fail.err.Error())
+	}
+	r.log.LogAttrs(ctx, slog.LevelDebug, "request", attrs...)
+}
+
 // attempts are the attempts to send one request.
 type attempts struct {
 	count          int
@@ -170,13 +207,6 @@ func (f *failure) answered() bool {
 		return false
 	}
 	return true
-}
-
-func (f *failure) String() string {
-	if f == nil {
-		return ""
-	}
-	return fmt.Sprint(f.err)
 }
 
 // failure is not nil for a response that failed and may succeed when it is asked
@@ -245,6 +275,7 @@ func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*
 	if err != nil {
 		return nil, &failure{err: err}
 	}
+	got.requestID = requestID(httpRes)
 	return got, nil
 }
 

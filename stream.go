@@ -158,6 +158,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		}
 		if response != nil {
 			drain(events, cancel)
+			response.requestID = requestID(httpRes)
 			return r.streamed(response, a), nil
 		}
 		failed.Store(a.fault != nil)

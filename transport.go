@@ -56,6 +56,14 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// requestID is the API's own name of a request, or empty.
+func requestID(res *http.Response) string {
+	if res == nil {
+		return ""
+	}
+	return res.Header.Get("X-Request-Id")
+}
+
 // classify says what to make of an error of the client. The answer is nil when
 // none came.
 func classify(err error, httpRes *http.Response) *failure {
@@ -73,7 +81,7 @@ func classify(err error, httpRes *http.Response) *failure {
 	}
 	e := &RequestError{Attempts: 1, Err: err}
 	if httpRes != nil {
-		e.StatusCode, e.RequestID = httpRes.StatusCode, httpRes.Header.Get("X-Request-Id")
+		e.StatusCode, e.RequestID = httpRes.StatusCode, requestID(httpRes)
 	}
 	sent, retry := transport(err)
 	if httpRes != nil { // it came in part
