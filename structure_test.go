@@ -60,7 +60,7 @@ var mayImport = []struct {
 	{"fixtures", nil},
 	// Only programs put drivers and the loop together.
 	{"cmd/...", slices.Concat(openai, []string{
-		"./...", "go.yaml.in/yaml/v4", "golang.org/x/sys/...", "golang.org/x/term", "gopkg.in/dnaeon/go-vcr.v4/...",
+		"./...", "github.com/spf13/pflag", "go.yaml.in/yaml/v4", "golang.org/x/sys/...", "golang.org/x/term", "gopkg.in/dnaeon/go-vcr.v4/...",
 	})},
 	{"examples/...", slices.Concat(openai, []string{"./..."})},
 }

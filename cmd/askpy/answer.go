@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,28 +12,81 @@ import (
 	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 )
 
-// writeAnswer prints the answer: its text if the model answered, or all of it as
-// JSON.
-func writeAnswer(w io.Writer, answer *fnloop.Answer, failure string, asJSON bool) error {
-	if asJSON {
-		run := *answer
-		run.Items = nil // they are the whole conversation's, and in the session's file
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		return enc.Encode(struct {
-			*fnloop.Answer
-			Error string `json:"error,omitempty"`
-		}{&run, failure})
-	}
+// view is an answer as it is printed: its items are the whole conversation's, and
+// in the session's file.
+func view(answer *fnloop.Answer) *fnloop.Answer {
+	v := *answer
+	v.Items, v.ToolState = nil, nil
+	return &v
+}
+
+// writeJSON prints the answer as a JSON object.
+func writeJSON(w io.Writer, answer *fnloop.Answer, failure string) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(struct {
+		*fnloop.Answer
+		Error string `json:"error,omitempty"`
+	}{view(answer), failure})
+}
+
+// writeText prints the text of the answer, or of one that broke off, and reports
+// whether it is that.
+func writeText(w io.Writer, answer *fnloop.Answer) (partial bool, err error) {
+	text := answer.Text
 	if answer.Stop != fnloop.StopAnswered {
-		return nil
+		if text = answer.Partial; text == "" || !answer.Interrupted && answer.Stop != fnloop.StopTruncated {
+			return false, nil
+		}
+		partial = true
 	}
-	text := strings.TrimSuffix(answer.Text, "\n")
+	text = strings.TrimSuffix(text, "\n")
 	if terminal.Is(w) {
 		text = terminal.Printable(text)
 	}
-	_, err := fmt.Fprintln(w, text)
+	_, err = fmt.Fprintln(w, text)
+	return partial, err
+}
+
+// writeEvent prints an event as a line of JSON, with its type first and what
+// else is given last.
+func writeEvent(w io.Writer, event fnloop.Event, more map[string]any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	members := []string{fmt.Sprintf(`"type":%q`, event.Type())}
+	for _, value := range []any{event, more} {
+		b.Reset()
+		if err := enc.Encode(value); err != nil {
+			return err
+		}
+		if inner := strings.TrimSpace(b.String()); len(inner) > len("{}") && inner[0] == '{' {
+			members = append(members, inner[1:len(inner)-1])
+		}
+	}
+	_, err := fmt.Fprintf(w, "{%s}\n", strings.Join(members, ","))
 	return err
+}
+
+// usageLine says what a run used.
+func usageLine(a *fnloop.Answer) string {
+	u := a.Usage
+	line := fmt.Sprintf("usage: %d input tokens", u.InputTokens)
+	if u.CachedTokens > 0 {
+		line += fmt.Sprintf(" (%d cached)", u.CachedTokens)
+	}
+	line += fmt.Sprintf(", %d output tokens", u.OutputTokens)
+	if u.ReasoningTokens > 0 {
+		line += fmt.Sprintf(" (%d for reasoning)", u.ReasoningTokens)
+	}
+	line += fmt.Sprintf(", responses: %d, programs: %d", a.Responses, len(a.Calls))
+	if a.Unmetered > 0 {
+		line += fmt.Sprintf("; %d responses did not say what they used", a.Unmetered)
+	}
+	if a.Model != "" {
+		line += ", model: " + a.Model
+	}
+	return line
 }
 
 // joined is the later of two answers with the counts and calls of the earlier
@@ -49,6 +103,7 @@ func joined(earlier, later *fnloop.Answer) *fnloop.Answer {
 	}{
 		{&a.Usage.InputTokens, earlier.Usage.InputTokens},
 		{&a.Usage.CachedTokens, earlier.Usage.CachedTokens},
+		{&a.Usage.CacheWriteTokens, earlier.Usage.CacheWriteTokens},
 		{&a.Usage.OutputTokens, earlier.Usage.OutputTokens},
 		{&a.Usage.ReasoningTokens, earlier.Usage.ReasoningTokens},
 		{&a.Usage.TotalTokens, earlier.Usage.TotalTokens},

@@ -3,6 +3,8 @@ package main
 import (
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"runtime"
 	"time"
 	"unicode"
 
@@ -22,6 +24,8 @@ const (
 // An environment is what the environment variables say.
 type environment struct {
 	key, organization, project string
+	model                      string // empty means the default
+	home                       string // of what is kept; empty means nowhere
 	baseURL                    *url.URL
 	runtimeKey, runtimeURL     string
 	noColor, dumb              bool
@@ -32,12 +36,17 @@ type environment struct {
 func readEnvironment(getenv func(string) string) (environment, error) {
 	env := environment{
 		key:          getenv("OPENAI_API_KEY"),
+		model:        getenv("OPENAI_MODEL"),
+		home:         home(getenv),
 		organization: getenv("OPENAI_ORG_ID"),
 		project:      getenv("OPENAI_PROJECT_ID"),
 		runtimeKey:   getenv("RUNTIME_API_KEY"),
 		runtimeURL:   getenv("RUNTIME_API_URL"),
 		noColor:      getenv("NO_COLOR") != "",
 		dumb:         getenv("TERM") == "dumb",
+	}
+	if env.model != "" && !isModel(env.model) {
+		return env, usagef("OPENAI_MODEL is no name of a model; it should look like %s", defaultModel)
 	}
 	base := getenv("OPENAI_BASE_URL")
 	for _, v := range []struct{ name, value string }{
@@ -69,6 +78,27 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 	}
 	env.baseURL = u
 	return env, nil
+}
+
+// home is the folder in which conversations are kept.
+func home(getenv func(string) string) string {
+	if dir := getenv("ASKPY_HOME"); dir != "" {
+		return dir
+	}
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "askpy")
+	}
+	dir, below := getenv("HOME"), filepath.Join(".local", "state", "askpy")
+	switch runtime.GOOS {
+	case "windows":
+		dir, below = getenv("LocalAppData"), "askpy"
+	case "darwin":
+		below = filepath.Join("Library", "Application Support", "askpy")
+	}
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, below)
 }
 
 // tokenFlaw says what keeps s from being sent in a header or URL.

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,99 +10,102 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/term"
+	"github.com/spf13/pflag"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/runners/docker"
-	"github.com/fnloop/fnloop/runners/runtimecloud"
 )
 
 const defaultModel = "gpt-6-astra"
 
-const help = `Askpy asks a model a question and lets it compute the answer with Python
-programs, which run in a sandbox.
-
-Usage:
-
-	askpy [flags] "prompt"
-	askpy [flags] < prompt.txt
-	askpy [flags] --session FILE
-
-The answer goes to standard output, on a terminal as it comes. Everything else
-goes to standard error.
-
-Flags:
-
-	--model NAME       the model (default $OPENAI_MODEL, else gpt-6-astra)
-	--runner NAME      where programs run (default auto):
-	                     bubblewrap  namespaces of this Linux machine
-	                     docker      containers of Docker or Podman
-	                     runtime     microVMs of Runtime Cloud, which cost money
-	                     fake        nowhere, for trying things out
-	                     auto        runtime if $RUNTIME_API_KEY is set, else
-	                                 bubblewrap, else docker: the first in which
-	                                 a first program runs
-	--image NAME       the image for --runner docker, which is pulled where it is
-	                   missing (default ` + docker.DefaultImage + `)
-	--max-turns N      rounds of programs before giving up (default 8)
-	--timeout TIME     how long one program may run, such as 30s (default: the
-	                   runner's: 10s, or 30s for runtime)
-	--json             print one JSON object: the answer with its calls and usage,
-	                   and with error if the run failed
-	--record FILE      write the conversation to FILE, without keys and cookies
-	--replay FILE      answer from a recording; programs do run, requests are not
-	                   sent but have to be those of the recording
-	--session FILE     keep the conversation in FILE and go on with it the next
-	                   time; without a prompt, finish what was interrupted
-	--approve          ask on the terminal before each program is run
-	--verbose          show the programs and their output
-	--quiet            show nothing but errors
-	--version          print the version
-	--help             print this help
-
-Environment:
-
-	OPENAI_API_KEY     the key of the API; without one only a recording can be
-	                   replayed, such as the built-in one of "compute fib(40)"
-	OPENAI_BASE_URL    the API's address (default https://api.openai.com/v1)
-	OPENAI_ORG_ID      the organisation, if the key has several
-	OPENAI_PROJECT_ID  the project, if the key has several
-	OPENAI_MODEL       the default of --model
-	RUNTIME_API_KEY    the key of Runtime Cloud, for the runner runtime
-	RUNTIME_API_URL    its address (default ` + runtimecloud.DefaultURL + `)
-	DOCKER_HOST        the engine of the runner docker (default: the one that the
-	                   docker command uses)
-	NO_COLOR           if set, no colours
-
-Exit status:
-
-	0    the model answered
-	1    the run failed
-	2    wrong usage; nothing was sent
-	3    the model wanted more rounds than --max-turns
-	130  interrupted
-
-Example:
-
-	askpy --timeout 30s "How many primes are there below ten million?"
-`
-
 // options are what the command line says.
 type options struct {
-	args     []string // after the flags
-	model    string
-	runner   string
-	image    string // of the runner docker; empty means its default
-	maxTurns int
-	timeout  time.Duration // of a program; zero means the runner's
-	json     bool
-	record   string
-	replay   string
-	session  string
-	approve  bool
-	verbose  bool
-	quiet    bool
-	version  bool
+	args        []string // that are no flags
+	model       string   // empty means that of the session, of the environment, or the default
+	system      string   // empty means askpy's own instructions
+	effort      string
+	temperature *float64
+	schema      string // a file
+	runner      string
+	image       string // of the runner docker; empty means its default
+	python      string // of the runner bubblewrap; empty means its default
+	maxTurns    int
+	timeout     time.Duration // of a program; zero means the runner's
+	json        bool
+	events      bool
+	usage       bool
+	record      string
+	replay      string
+	session     string // a name or a file
+	last        bool
+	private     bool
+	approve     bool
+	verbose     bool
+	quiet       bool
+	version     bool
+	help        bool
+}
+
+// A group is a part of the help's list of flags.
+type group struct {
+	title string
+	flags []string
+}
+
+var groups = []group{
+	{"The question", []string{"model", "system", "effort", "temperature", "schema"}},
+	{"The programs", []string{"runner", "image", "python", "timeout", "max-turns", "approve"}},
+	{"The conversation", []string{"continue", "session", "private", "record", "replay"}},
+	{"The output", []string{"json", "events", "usage", "verbose", "quiet", "version", "help"}},
+}
+
+// flagSet has the flags, which set opts. What stands in backquotes in a text is
+// the name of the flag's value.
+func flagSet(opts *options) *pflag.FlagSet {
+	fs := pflag.NewFlagSet("askpy", pflag.ContinueOnError)
+	fs.SetInterspersed(true)
+	fs.StringVarP(&opts.model, "model", "m", "", "the model, by its `NAME` (default: that of the session, else $OPENAI_MODEL, else "+defaultModel+")")
+	fs.StringVar(&opts.system, "system", "", "what the model is told to be and to do, in place of askpy's own `TEXT`")
+	fs.StringVar(&opts.effort, "effort", "", "how long the model thinks: a `WORD` that it knows, such as low, medium or high")
+	fs.Func("temperature", "how freely the model words its answer: a `NUMBER` from 0 to 2, for models that take one", func(s string) error {
+		n, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(n >= 0 && n <= 2) {
+			return errors.New("give a number from 0 to 2")
+		}
+		opts.temperature = &n
+		return nil
+	})
+	fs.StringVar(&opts.schema, "schema", "", "answer with JSON that fits the JSON schema in `FILE`")
+	fs.StringVarP(&opts.runner, "runner", "r", auto, "where programs run, by `NAME`: bubblewrap (namespaces of this Linux machine), docker (containers of Docker or Podman), runtime (microVMs of Runtime Cloud, which cost money), fake (nowhere, for trying things out), or auto (runtime if $RUNTIME_API_KEY is set, else bubblewrap, else docker: the first in which a first program runs)")
+	fs.StringVar(&opts.image, "image", "", "the image for the runner docker, by `NAME`; it is pulled where it is missing (default "+docker.DefaultImage+")")
+	fs.StringVar(&opts.python, "python", "", "the interpreter for the runner bubblewrap, by `PATH`, such as that of a virtual environment")
+	fs.FuncP("timeout", "t", "how long one program may run: a `TIME` such as 30s (default: 10s, or 30s for runtime)", func(s string) (err error) {
+		if opts.timeout, err = time.ParseDuration(s); err != nil || opts.timeout <= 0 {
+			return errors.New("give a duration above zero, such as 30s or 2m")
+		}
+		return nil
+	})
+	opts.maxTurns = fnloop.DefaultMaxTurns
+	fs.Func("max-turns", fmt.Sprintf("give up after `N` rounds of programs (default %d)", opts.maxTurns), func(s string) (err error) {
+		if opts.maxTurns, err = strconv.Atoi(s); err != nil || opts.maxTurns < 1 {
+			return errors.New("give a whole number, 1 or more")
+		}
+		return nil
+	})
+	fs.BoolVarP(&opts.approve, "approve", "a", false, "ask on the terminal before each program is run")
+	fs.BoolVarP(&opts.last, "continue", "c", false, "go on with the last conversation; without a prompt, finish what was interrupted")
+	fs.StringVarP(&opts.session, "session", "s", "", "keep the conversation under `NAME` and go on with it the next time; with a dot or a slash in it the name is a file's")
+	fs.BoolVar(&opts.private, "private", false, "keep nothing of the conversation for --continue")
+	fs.StringVar(&opts.record, "record", "", "write the requests and responses to `FILE`, without keys and cookies")
+	fs.StringVar(&opts.replay, "replay", "", "answer from the recording in `FILE`; programs do run, requests are not sent but have to be those of the recording")
+	fs.BoolVarP(&opts.json, "json", "j", false, "print one JSON object: the answer with its calls and usage, and with error if the run failed")
+	fs.BoolVar(&opts.events, "events", false, "print what happens as it happens, a JSON object in each line")
+	fs.BoolVarP(&opts.usage, "usage", "u", false, "tell how many tokens the run used")
+	fs.BoolVarP(&opts.verbose, "verbose", "v", false, "show the programs and all of their output")
+	fs.BoolVarP(&opts.quiet, "quiet", "q", false, "show nothing but errors")
+	fs.BoolVar(&opts.version, "version", false, "print the version")
+	fs.BoolVarP(&opts.help, "help", "h", false, "print this help")
+	return fs
 }
 
 // A usageError is a mistake in how askpy was called. Its text names the flag,
@@ -119,157 +118,176 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// parse reads the command line. Its error is flag.ErrHelp or a *usageError.
-func parse(args []string, getenv func(string) string) (options, error) {
-	opts := options{
-		model:    getenv("OPENAI_MODEL"),
-		runner:   auto,
-		maxTurns: fnloop.DefaultMaxTurns,
+// parse reads the command line. Its error is a *usageError.
+func parse(args []string) (options, error) {
+	var opts options
+	fs := flagSet(&opts)
+	if err := oneDash(fs, args); err != nil {
+		return opts, err
 	}
-	if opts.model == "" {
-		opts.model = defaultModel
+	if err := fs.Parse(args); err != nil {
+		return opts, flagError(fs, err)
 	}
-	modelOf := "OPENAI_MODEL"
-	flags := flag.NewFlagSet("askpy", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	flags.StringVar(&opts.model, "model", opts.model, "")
-	flags.StringVar(&opts.runner, "runner", opts.runner, "")
-	flags.StringVar(&opts.image, "image", "", "")
-	flags.Func("max-turns", "", func(s string) (err error) {
-		if opts.maxTurns, err = strconv.Atoi(s); err != nil || opts.maxTurns < 1 {
-			return errors.New("give a whole number, 1 or more")
-		}
-		return nil
-	})
-	flags.Func("timeout", "", func(s string) (err error) {
-		if opts.timeout, err = time.ParseDuration(s); err != nil || opts.timeout <= 0 {
-			return errors.New("give a duration above zero, such as 30s or 2m")
-		}
-		return nil
-	})
-	switches := map[string]*bool{
-		"json": &opts.json, "approve": &opts.approve, "verbose": &opts.verbose, "quiet": &opts.quiet, "version": &opts.version,
-	}
-	for name, value := range switches {
-		flags.BoolFunc(name, "", func(s string) (err error) {
-			if *value, err = strconv.ParseBool(s); err != nil {
-				return errors.New("leave the value out, or give true or false")
-			}
-			return nil
-		})
-	}
-	flags.StringVar(&opts.record, "record", "", "")
-	flags.StringVar(&opts.replay, "replay", "", "")
-	flags.StringVar(&opts.session, "session", "", "")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return opts, err
-		}
-		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
-			return opts, usagef("there is no flag --%s; a prompt that begins with a dash goes after --, as in askpy -- \"-5 + 3\"", name)
-		}
-		return opts, usagef("%s", strings.NewReplacer("flag -", "flag --", "argument: -", "argument: --", "for -", "for --").Replace(err.Error()))
-	}
-	opts.args = flags.Args()
-	if opts.version {
+	opts.args = fs.Args()
+	if opts.version || opts.help {
 		return opts, nil
 	}
 	var empty error
-	flags.Visit(func(f *flag.Flag) {
-		if f.Name == "model" {
-			modelOf = "--model"
-		}
-		if f.Value.String() == "" && slices.Contains([]string{"model", "runner", "image", "record", "replay", "session"}, f.Name) {
+	fs.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" && f.Name != "model" || f.Name == "model" && opts.model == "" {
 			empty = usagef("--%s is empty; give it a value or leave it out", f.Name)
 		}
 	})
+	given := func(names ...string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return !fs.Changed(name) })
+	}
 	switch {
 	case empty != nil:
 		return opts, empty
-	case strings.TrimSpace(opts.model) == "" || !utf8.ValidString(opts.model) || strings.ContainsFunc(opts.model, unicode.IsControl):
-		return opts, usagef("%s is no name of a model; it should look like %s", modelOf, defaultModel)
-	case opts.quiet && opts.verbose:
-		return opts, usagef("--quiet and --verbose contradict each other; give one of them")
-	case opts.record != "" && opts.replay != "":
-		return opts, usagef("--record and --replay cannot go together; give one of them")
-	case opts.session != "" && opts.replay != "":
-		return opts, usagef("--session and --replay cannot go together: what was recorded is no conversation to go on with")
-	case opts.image != "" && opts.runner != "docker":
-		return opts, usagef("--image is for --runner docker")
+	case given("model") && !isModel(opts.model):
+		return opts, usagef("--model is no name of a model; it should look like %s", defaultModel)
+	case strings.ContainsFunc(opts.effort, func(r rune) bool { return !unicode.IsLetter(r) && r != '-' && r != '_' }):
+		return opts, usagef("--effort is a word, such as low, medium or high")
+	case !utf8.ValidString(opts.system):
+		return opts, usagef("--system is not valid UTF-8")
 	case opts.runner != auto && runners[opts.runner] == nil:
-		return opts, usagef("--runner: unknown runner %q; the runners are %s", opts.runner, strings.Join(runnerNames(), ", "))
+		return opts, unknownRunner(opts.runner)
+	case opts.image != "" && opts.runner != "docker" && opts.runner != auto:
+		return opts, usagef("--image is for --runner docker")
+	case opts.python != "" && opts.runner != "bubblewrap" && opts.runner != auto:
+		return opts, usagef("--python is for --runner bubblewrap")
 	}
-	return opts, checkArguments(opts.args)
-}
-
-// checkArguments judges what stands after the flags.
-func checkArguments(args []string) error {
-	if len(args) < 2 {
-		return nil
-	}
-	for _, arg := range args[1:] {
-		if name := strings.TrimLeft(arg, "-"); name != arg && name != "" {
-			return usagef("%s stands after the prompt %q; put flags before it", arg, args[0])
+	for _, c := range []struct{ a, b, why string }{
+		{"quiet", "verbose", " contradict each other; give one of them"},
+		{"json", "events", " cannot go together; give one of them"},
+		{"image", "python", " are for two runners; give one of them"},
+		{"record", "replay", " cannot go together; give one of them"},
+		{"session", "replay", " cannot go together: what was recorded is no conversation to go on with"},
+		{"continue", "replay", " cannot go together: what was recorded is no conversation to go on with"},
+		{"continue", "session", " cannot go together: a session goes on by itself"},
+		{"continue", "private", " contradict each other; give one of them"},
+		{"session", "private", " contradict each other; give one of them"},
+	} {
+		if given(c.a, c.b) {
+			return opts, usagef("--%s and --%s%s", c.a, c.b, c.why)
 		}
 	}
-	return usagef("%d prompts, %q and %q; put the prompt in quotes", len(args), args[0], args[1])
+	return opts, nil
 }
 
-// maxPrompt is the size of the longest text that the API takes, in bytes.
-const maxPrompt = 10 << 20
+// isModel reports whether s can be the name of a model.
+func isModel(s string) bool {
+	return strings.TrimSpace(s) != "" && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
 
-// readPrompt takes the prompt from the command line or from standard input. It
-// may be missing, and is empty then, where there is something to resume.
-func readPrompt(ctx context.Context, opts options, stdin io.Reader, resume bool) (string, error) {
-	const like = `give one, as in askpy "compute fib(40)"`
-	where, prompt := "the prompt", ""
-	if len(opts.args) > 0 {
-		prompt = opts.args[0]
-	} else {
-		where = "the prompt on standard input"
-		if f, ok := stdin.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-			var err error
-			if prompt, err = readAll(ctx, stdin); err != nil {
-				return "", err
+func unknownRunner(name string) error {
+	mean := ""
+	if near := closest(name, runnerNames()); near != "" {
+		mean = "; did you mean " + near + "?"
+	}
+	return usagef("--runner: unknown runner %q; the runners are %s%s", name, strings.Join(runnerNames(), ", "), mean)
+}
+
+const dashed = `a prompt that begins with a dash goes after --, as in askpy -- "-5 + 3"`
+
+// oneDash finds a long flag that is written with one dash: it would be read as
+// short ones, of which the first may take the rest as its value.
+func oneDash(fs *pflag.FlagSet, args []string) error {
+	for i, arg := range args {
+		if arg == "--" {
+			return nil
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		if strings.HasPrefix(arg, "--") || !strings.HasPrefix(arg, "-") || len(name) < 2 || fs.Lookup(name) == nil {
+			continue
+		}
+		if i == 0 || !takesValue(fs, args[i-1]) {
+			return usagef("there is no flag -%s; did you mean --%s?", name, name)
+		}
+	}
+	return nil
+}
+
+// takesValue reports whether arg is a flag whose value is the next argument.
+func takesValue(fs *pflag.FlagSet, arg string) bool {
+	f := fs.Lookup(strings.TrimPrefix(arg, "--"))
+	if len(arg) == 2 && arg[0] == '-' && arg[1] != '-' {
+		f = fs.ShorthandLookup(arg[1:])
+	}
+	return f != nil && strings.HasPrefix(arg, "-") && f.NoOptDefVal == ""
+}
+
+// flagError makes an error of pflag's one for the user.
+func flagError(fs *pflag.FlagSet, err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := "--" + e.GetSpecifiedName()
+		if short := e.GetSpecifiedShortnames(); short != "" {
+			name = "-" + short
+		}
+		var names []string
+		fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := closest(strings.TrimLeft(name, "-"), names); near != "" {
+			return usagef("there is no flag %s; did you mean --%s?", name, near)
+		}
+		return usagef("there is no flag %s; %s", name, dashed)
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		value, _ := pflag.UnquoteUsage(e.GetFlag())
+		return usagef("--%s needs a value, as in --%[1]s %s", e.GetFlag().Name, value)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		why := e.Unwrap().Error()
+		if e.GetFlag().Value.Type() == "bool" {
+			why = "leave the value out, or give true or false"
+		}
+		return usagef("invalid value %q for flag --%s: %s", e.GetValue(), e.GetFlag().Name, why)
+	}
+	return usagef("%v; %s", err, dashed)
+}
+
+// closest is the name that s is most likely a misspelling or the beginning of,
+// or empty.
+func closest(s string, names []string) string {
+	best, least := "", 2 // mistakes
+	if len(s) > 5 {
+		least = 3
+	}
+	for _, name := range names {
+		d := distance(s, name)
+		if len(s) > 2 && strings.HasPrefix(name, s) {
+			d = 1
+		}
+		if d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, left out, replaced or
+// exchanged with the next one to make b of a.
+func distance(a, b string) int {
+	rows := [3][]int{}
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+	}
+	for j := range rows[1] {
+		rows[1][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before, last, row := rows[0], rows[1], rows[2]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
 			}
-		} else if !resume && opts.session == "" {
-			return "", usagef("no prompt; %s", like)
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
 		}
-		if resume && strings.TrimSpace(prompt) == "" {
-			return "", nil
-		}
+		rows = [3][]int{last, row, before}
 	}
-	switch {
-	case strings.TrimSpace(prompt) == "" && opts.session != "" && len(opts.args) == 0:
-		return "", usagef("no prompt, and the conversation in %s has nothing to finish; %s", opts.session, like)
-	case strings.TrimSpace(prompt) == "":
-		return "", usagef("%s is empty; %s", where, like)
-	case len(prompt) > maxPrompt:
-		return "", usagef("%s is longer than the %d MiB that the API takes", where, maxPrompt>>20)
-	case !utf8.ValidString(prompt):
-		return "", usagef("%s is not valid UTF-8", where)
-	}
-	return prompt, nil
-}
-
-// readAll reads a prompt from r, or gives up when ctx ends: a read from a pipe
-// cannot be called off.
-func readAll(ctx context.Context, r io.Reader) (string, error) {
-	var text []byte
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		text, err = io.ReadAll(io.LimitReader(r, maxPrompt+1))
-	}()
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-done:
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the prompt from standard input: %w", err)
-	}
-	return strings.TrimRight(string(text), "\r\n"), nil
+	return rows[1][len(b)]
 }

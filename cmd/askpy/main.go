@@ -9,15 +9,17 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
+	"path"
 	"strings"
 	"syscall"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/cmd/askpy/internal/session"
 	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 )
 
@@ -46,20 +48,27 @@ func main() {
 
 // run is the program: it returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	opts, err := parse(args, getenv)
-	if errors.Is(err, flag.ErrHelp) {
-		return display(stdout, stderr, help)
-	}
-	if err == nil && opts.version {
+	opts, err := parse(args)
+	switch {
+	case err == nil && opts.help:
+		return display(stdout, stderr, help())
+	case err == nil && opts.version:
 		return display(stdout, stderr, version()+"\n")
 	}
 	var env environment
 	if err == nil {
 		env, err = readEnvironment(getenv)
 	}
-	q := &question{opts: opts, env: env, stdin: stdin, stderr: stderr, progress: terminal.NewProgress(stdout, stderr, terminal.Options{
-		Model: opts.model, Quiet: opts.quiet, Verbose: opts.verbose, Answer: !opts.json, Plain: env.noColor, Dumb: env.dumb,
-	})}
+	if err == nil && len(opts.args) > 0 && commands[opts.args[0]] != nil && !afterDashes(args, opts.args[0]) {
+		err = commands[opts.args[0]](ctx, opts, env, stdout)
+		return finish(stderr, env, err)
+	}
+	q := &question{
+		opts: opts, env: env, stdin: stdin, stdout: stdout, stderr: stderr,
+		progress: terminal.NewProgress(stdout, stderr, terminal.Options{
+			Quiet: opts.quiet, Verbose: opts.verbose, Answer: !opts.json && !opts.events, Plain: env.noColor, Dumb: env.dumb,
+		}),
+	}
 	defer q.close()
 	var answer *fnloop.Answer
 	if err == nil {
@@ -67,14 +76,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		q.progress.Idle()
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
-		complain(stderr, err.Error())
-		fmt.Fprintln(stderr, "Run askpy --help for its flags and an example.")
-		return exitUsage
+		return finish(stderr, env, err)
 	}
 
 	status, text := exitAnswered, ""
 	if err != nil {
-		status, text = exitFailed, env.scrubber().Hide(explain(err))
+		status, text = exitFailed, env.scrubber().Hide(explain(err, env))
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -82,38 +89,70 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, fnloop.ErrMaxTurns):
 		status = exitMaxTurns
 	}
-	stray, err := q.answer(stdout, answer, text)
-	if err != nil {
+	partial, err := q.answer(answer, text)
+	if err != nil && !errors.Is(err, syscall.EPIPE) { // whoever reads may stop when they have seen enough
 		complain(stderr, "the answer could not be written: "+err.Error())
 		status = max(status, exitFailed)
 	}
 	if text != "" {
 		complain(stderr, text)
 	}
-	if stray && answer.Stop != fnloop.StopAnswered && answer.Stop != fnloop.StopRefused {
+	if partial {
 		complain(stderr, "the text above is not the whole answer")
+	}
+	if status != exitAnswered && q.wayBack != "" && session.Resumable(answer) {
+		complain(stderr, fmt.Sprintf("%q goes on from here", "askpy "+q.wayBack))
+	}
+	if opts.usage {
+		fmt.Fprintln(stderr, usageLine(answer))
 	}
 	return status
 }
 
+// finish reports the error of a command or of its flags, if any.
+func finish(stderr io.Writer, env environment, err error) int {
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return exitAnswered
+	}
+	complain(stderr, env.scrubber().Hide(err.Error()))
+	if _, ok := errors.AsType[*usageError](err); ok {
+		fmt.Fprintln(stderr, "Run askpy --help for its flags and an example.")
+		return exitUsage
+	}
+	return exitFailed
+}
+
 // display prints what was asked for instead of a run.
 func display(stdout, stderr io.Writer, text string) int {
-	if _, err := io.WriteString(stdout, text); err != nil {
+	if _, err := io.WriteString(stdout, text); err != nil && !errors.Is(err, syscall.EPIPE) {
 		complain(stderr, "it could not be written: "+err.Error())
 		return exitFailed
 	}
 	return exitAnswered
 }
 
-// explain makes the text of an error fit for the command line.
-func explain(err error) string {
+// explain makes the text of an error fit for the command line: what is wrong, and
+// what to do about it.
+func explain(err error, env environment) string {
 	text := strings.TrimPrefix(err.Error(), "fnloop: ")
 	stream, streamed := errors.AsType[*fnloop.StreamError](err)
+	request, requested := errors.AsType[*fnloop.RequestError](err)
 	switch {
-	case streamed && stream.Events == 0 && strings.HasPrefix(stream.ContentType, "text/html"):
-		text = "the server answered with a web page, and not with a response; is OPENAI_BASE_URL the address of an API, and does the network want a login?"
 	case errors.Is(err, fnloop.ErrMaxTurns):
-		text += "; --max-turns allows more"
+		text += "\n--max-turns allows more"
+	case streamed && stream.Events == 0 && strings.HasPrefix(stream.ContentType, "text/html"):
+		text = "the server answered with a web page, and not with a response\nis OPENAI_BASE_URL the address of an API, and does the network want a login?"
+	case !requested:
+	case request.Code == "model_not_found":
+		text += "\nis --model right?"
+	case request.StatusCode == http.StatusNotFound && path.Base(env.baseURL.Path) != "v1":
+		text += "\nis OPENAI_BASE_URL right? most of them end in /v1"
+	case request.StatusCode == http.StatusNotFound:
+		text += "\nis OPENAI_BASE_URL right?"
+	case request.StatusCode == http.StatusUnauthorized:
+		text += "\nis OPENAI_API_KEY right, and is it a key of the server at OPENAI_BASE_URL?"
+	case request.StatusCode == 0:
+		text += "\ncan the server at OPENAI_BASE_URL be reached from here?"
 	}
 	return text
 }

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
+	"os"
 	"time"
+
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+	"github.com/openai/openai-go/v3/shared"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/cmd/askpy/internal/session"
@@ -20,11 +26,18 @@ type question struct {
 	opts     options
 	env      environment
 	stdin    io.Reader
-	progress *terminal.Progress
+	stdout   io.Writer
 	stderr   io.Writer
+	progress *terminal.Progress
 	approver *terminal.Approver // nil without --approve
-	session  *session.Session   // nil without --session
 	runner   fnloop.Runner      // nil until there is one
+
+	session   *session.Session // nil without --session and --continue
+	path      string           // its file
+	keeping   bool             // the conversation is to be kept for --continue
+	wayBack   string           // the flag that goes on with it, once it is kept
+	schema    *responses.ResponseFormatTextConfigUnionParam
+	eventsErr error // the first of printing an event
 }
 
 // close frees what the question holds. It may have to wait for sandboxes to be
@@ -64,20 +77,38 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 			return failed(usagef("--approve asks on a terminal, and there is none"))
 		}
 	}
-	var last *fnloop.Answer
-	if q.opts.session != "" {
-		if q.session, err = openSession(q.opts.session); err != nil {
+	if q.opts.schema != "" {
+		if q.schema, err = readSchema(q.opts.schema); err != nil {
 			return failed(err)
 		}
-		last = q.session.Answer
 	}
-	prompt, err := readPrompt(ctx, q.opts, q.stdin, session.Resumable(last))
+	if err = q.openSession(); err != nil {
+		return failed(err)
+	}
+	var last *fnloop.Answer
+	notes := session.Notes{}
+	if q.session != nil {
+		last, notes = q.session.Answer, q.session.Notes
+	}
+	if last != nil && q.approver == nil {
+		if n := len(last.Waiting()); n > 0 {
+			return failed(usagef("%s: the conversation waits for your word on %d programs; --approve asks for it, and what you do not approve is not run", q.sessionName(), n))
+		}
+	}
+	prompt, err := q.readPrompt(ctx, session.Resumable(last))
 	if err != nil {
 		return failed(err)
 	}
+	q.opts.model = cmp.Or(q.opts.model, notes.Model, q.env.model, defaultModel)
 	if isBuiltin(q.opts, q.env, prompt) {
 		prompt, q.opts.model = fixtures.FibPrompt, defaultModel
-		q.progress.SetModel(defaultModel)
+	} else {
+		q.keeping = !q.opts.private && q.opts.record == "" && q.opts.replay == "" && q.env.home != ""
+	}
+	q.progress.SetModel(q.opts.model)
+	notes = session.Notes{Model: q.opts.model, Title: cmp.Or(notes.Title, title(prompt))}
+	if q.session != nil {
+		q.session.Notes = notes
 	}
 	none.Prompt = prompt
 
@@ -93,14 +124,16 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 		if from, err = q.session.Begin(prompt); err != nil {
 			return failed(wire.finish(q.saved(err)))
 		}
+		q.wayBack = q.sessionName()
 		if last != nil {
-			for _, line := range session.Unfinished(last, prompt, q.opts.approve) {
+			for _, line := range session.Unfinished(last, prompt) {
 				q.progress.Note(line)
 			}
 		}
 		prompt = "" // it is in from
 	}
 	answer, err := q.converse(ctx, q.loop(wire), from, prompt)
+	q.keep(answer, notes)
 	return answer, wire.finish(err)
 }
 
@@ -113,15 +146,47 @@ func (q *question) loop(w wire) fnloop.Loop {
 	loop := fnloop.Loop{
 		Client:       q.env.client(w),
 		Model:        q.opts.model,
-		Instructions: instructions,
+		Instructions: cmp.Or(q.opts.system, instructions),
 		Tools:        []fnloop.Tool{python},
 		MaxTurns:     q.opts.maxTurns,
+		KeepItems:    q.session != nil || q.keeping, // the API keeps a conversation for a month
 	}
 	if q.session != nil {
 		loop.Checkpoint = q.checkpoint
-		loop.KeepItems = true // the API keeps a conversation for a month
+	}
+	if q.opts.effort != "" || q.opts.temperature != nil || q.schema != nil {
+		loop.BeforeRequest = q.beforeRequest
 	}
 	return loop
+}
+
+// beforeRequest sets what a Loop has no fields for.
+func (q *question) beforeRequest(_ context.Context, params *responses.ResponseNewParams) error {
+	params.Reasoning.Effort = shared.ReasoningEffort(q.opts.effort)
+	if t := q.opts.temperature; t != nil {
+		params.Temperature = param.NewOpt(*t)
+	}
+	if q.schema != nil {
+		params.Text.Format = *q.schema
+	}
+	return nil
+}
+
+// readSchema reads the schema that the answer has to fit. One that strict mode
+// takes is sent for that; any other goes out as it is, and the model does what
+// it can.
+func readSchema(file string) (*responses.ResponseFormatTextConfigUnionParam, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usagef("--schema %s: %v", file, cause(err))
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(data, &schema); err != nil || schema == nil {
+		return nil, usagef("--schema %s: the file is not a JSON schema, which is an object: %v", file, err)
+	}
+	format := responses.ResponseFormatTextConfigParamOfJSONSchema("answer", schema)
+	format.OfJSONSchema.Strict = param.NewOpt(fnloop.CheckStrict(data) == nil)
+	return &format, nil
 }
 
 // converse runs the loop, and again with what was decided whenever it stops for
@@ -168,54 +233,31 @@ func (q *question) read(events iter.Seq2[fnloop.Event, error]) (answer *fnloop.A
 	for event, failure := range events {
 		if done, ok := event.(fnloop.Done); ok {
 			answer, err = done.Answer, failure
+		} else if q.opts.events && q.eventsErr == nil {
+			q.eventsErr = writeEvent(q.stdout, event, nil)
 		}
 		q.progress.Event(event)
 	}
 	return answer, err
 }
 
-// answer prints the answer, or all of it as JSON. It reports whether text was
-// printed before that is no answer.
-func (q *question) answer(stdout io.Writer, answer *fnloop.Answer, failure string) (stray bool, err error) {
-	if q.progress.Streams() {
-		return q.progress.Answered(answer)
+// answer prints the answer in the form that is asked for. It reports whether
+// text was printed that is not the whole answer.
+func (q *question) answer(answer *fnloop.Answer, failure string) (partial bool, err error) {
+	switch {
+	case q.opts.events && q.eventsErr != nil:
+		return false, q.eventsErr
+	case q.opts.events:
+		return false, writeEvent(q.stdout, fnloop.Done{Answer: view(answer)}, map[string]any{"error": failure})
+	case q.opts.json:
+		return false, writeJSON(q.stdout, answer, failure)
+	case q.progress.Streams():
+		stray, err := q.progress.Answered(answer)
+		return stray && answer.Stop != fnloop.StopAnswered && answer.Stop != fnloop.StopRefused, err
 	}
-	return false, writeAnswer(stdout, answer, failure, q.opts.json)
+	return writeText(q.stdout, answer)
 }
 
 // instructions are those that the model gets with every request. Recordings
 // hold them, so a change calls for new ones.
 const instructions = "Answer the question. Where computing helps, run Python rather than guess. Give the result plainly and briefly."
-
-// openSession opens a session, whose file may be none that one can be kept in.
-func openSession(name string) (*session.Session, error) {
-	s, err := session.Open(name)
-	switch {
-	case errors.Is(err, session.ErrHeld):
-		return nil, fmt.Errorf("--session %s: %w", name, err)
-	case err != nil:
-		return nil, usagef("--session %s: %v", name, cause(err))
-	}
-	return s, nil
-}
-
-// checkpoint is the hook of the loop.
-func (q *question) checkpoint(_ context.Context, answer *fnloop.Answer) error {
-	return q.saved(q.session.Save(answer))
-}
-
-// saved makes an error of the session one for the user.
-func (q *question) saved(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("--session %s: the file could not be written: %w", q.opts.session, cause(err))
-}
-
-// cause is err without the operation and the path.
-func cause(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
-}

@@ -51,11 +51,18 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 		return runners[opts.runner](ctx, opts, env, p)
 	}
 	var reasons []string
-	for i, name := range candidates {
+	chosen := candidates
+	switch { // by what is for one of them alone
+	case opts.image != "":
+		chosen = []string{"docker"}
+	case opts.python != "":
+		chosen = []string{"bubblewrap"}
+	}
+	for i, name := range chosen {
 		r, err := runners[name](ctx, opts, env, p)
 		if err == nil {
 			p.Detail("auto: took " + name + ": a first program ran there")
-			for _, other := range candidates[i+1:] {
+			for _, other := range chosen[i+1:] {
 				p.Detail(fmt.Sprintf("auto: did not try %s: %s comes before it", other, name))
 			}
 			return r, nil
@@ -68,13 +75,13 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 			told = p.Note
 		}
 		told(fmt.Sprintf("auto: did not take %s: %v", name, err))
-		reasons = append(reasons, err.Error())
+		reasons = append(reasons, "\n    "+name+": "+strings.TrimPrefix(err.Error(), name+": "))
 	}
-	return nil, errors.New("nothing here can isolate programs: " + strings.Join(reasons, "; "))
+	return nil, errors.New("programs cannot run here, since nothing isolates them:" + strings.Join(reasons, "") + "\naskpy doctor looks at each of them")
 }
 
-func newBubblewrap(ctx context.Context, _ options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
-	r := new(bubblewrap.Runner)
+func newBubblewrap(ctx context.Context, opts options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
+	r := &bubblewrap.Runner{Python: opts.python}
 	protection, err := r.Protection(ctx)
 	if err != nil {
 		r.Close()
@@ -87,8 +94,8 @@ func newBubblewrap(ctx context.Context, _ options, _ environment, p *terminal.Pr
 	return r, nil
 }
 
-// newDocker pulls the image only for one who asked for Docker: a download may
-// take minutes.
+// newDocker pulls the image where it is missing, and says so: a download may take
+// minutes.
 func newDocker(ctx context.Context, opts options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
 	var once sync.Once
 	r := &docker.Runner{Image: opts.image, Progress: func(pull docker.Progress) {
@@ -97,11 +104,7 @@ func newDocker(ctx context.Context, opts options, _ environment, p *terminal.Pro
 			p.Start("pulling " + pull.Image)
 		})
 	}}
-	ready := r.Probe
-	if opts.runner != auto {
-		ready = r.Prepare
-	}
-	if err := ready(ctx); err != nil {
+	if err := r.Prepare(ctx); err != nil {
 		r.Close()
 		return nil, err
 	}

@@ -26,6 +26,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// What the tests say is not what the user who runs them goes on with.
+	if filepath.Base(os.Args[0]) != "askpy" {
+		home, err := os.MkdirTemp("", "askpy-test-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Setenv("ASKPY_HOME", home)
+		defer os.RemoveAll(home)
+	}
 	testscript.Main(leakFree{m}, map[string]func(){"askpy": main.Main})
 }
 
@@ -53,6 +63,7 @@ func (m leakFree) Run() int {
 //	sent [!] REGEXP         some request holds a match of the expression, or none
 //	running MARK            wait until a process shows MARK in its command line, or with ! none
 //	holds FILE REGEXP       wait until a file matches the expression
+//	lines TYPE...           standard output has a JSON object in each line, among them those types in order
 //	object                  standard output is one JSON object that an Answer can be read from
 //
 // and the condition [sandbox], which holds where bubblewrap can isolate
@@ -64,6 +75,7 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Values[worldKey{}] = new(world)
+			env.Setenv("ASKPY_HOME", filepath.Join(env.WorkDir, ".askpy"))
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would sleep for a second at each end
 			return nil
 		},
@@ -87,6 +99,7 @@ func TestScript(t *testing.T) {
 			"sent":     sent,
 			"running":  running,
 			"object":   object,
+			"lines":    lines,
 			"holds":    holds,
 		},
 	})
@@ -165,6 +178,8 @@ func readReply(ts *testscript.TestScript, line string) responsestest.Reply {
 		arguments, err := json.Marshal(map[string]string{"code": ts.ReadFile(second)})
 		ts.Check(err)
 		return responsestest.Call(first, "run_python", string(arguments))
+	case "cut": // REASON TEXT
+		return responsestest.Incomplete(first, responsestest.Text(second))
 	case "error": // STATUS CODE MESSAGE
 		code, message, _ := strings.Cut(second, " ")
 		return responsestest.Error(number(first), code, message)
@@ -218,7 +233,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.Args[0] = args[0]
 	cmd.Dir = ts.Getenv("WORK")
 	cmd.Env = os.Environ()
-	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "GORACE"} {
+	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "GORACE", "ASKPY_HOME"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stdout, cmd.Stderr = &w.stdout, &w.stderr
@@ -327,4 +342,20 @@ func object(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	var answer fnloop.Answer
 	ts.Check(json.Unmarshal([]byte(out), &answer))
+}
+
+func lines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: lines TYPE...")
+	}
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		var event struct{ Type string }
+		ts.Check(json.Unmarshal([]byte(line), &event))
+		if len(args) > 0 && event.Type == args[0] {
+			args = args[1:]
+		}
+	}
+	if len(args) > 0 {
+		ts.Fatalf("no event %q in its place", args[0])
+	}
 }

@@ -120,7 +120,7 @@ func TestStreamed(t *testing.T) {
 	x.expect(`thinking`)
 	x.expect(`\r\x1b\[KOne`)
 	x.send("\x03")
-	if got := x.end(130); !strings.Contains(got, "\r\naskpy: interrupted\r\naskpy: the text above is not the whole answer\r\n") {
+	if got := x.end(130); !strings.Contains(got, "\r\naskpy: interrupted\r\naskpy: the text above is not the whole answer\r\naskpy: \"askpy -c\" goes on from here\r\n") {
 		t.Errorf("the terminal shows %q", got)
 	}
 }
@@ -132,7 +132,7 @@ func TestStreamCut(t *testing.T) {
 	x := onTerminal(t, server, "askpy --runner fake 'count'")
 	x.expect(`One`)
 	got := x.end(1)
-	if !regexp.MustCompile(`\r\naskpy: .*stream ended.*\r\naskpy: the text above is not the whole answer\r\n$`).MatchString(got) {
+	if !regexp.MustCompile(`\r\naskpy: .*stream ended.*\r\naskpy: the text above is not the whole answer\r\naskpy: "askpy -c" goes on from here\r\n$`).MatchString(got) {
 		t.Errorf("the terminal shows %q", got)
 	}
 	if n := len(server.Requests()); n != 1 {
@@ -153,7 +153,7 @@ func TestStreamWhole(t *testing.T) {
 		{"no type", "", head + `"content": [{"type": "output_text", "text": "Blue."}]}], "status": "completed"}`, 0, `(\[K|\n)Blue\.\r\n`},
 		{"incomplete", "application/json", head + `"content": [{"type": "output_text", "text": "Bl"}]}], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}`, 1, `askpy: incomplete response: .*max_output_tokens\r\n`},
 		{"no response", "application/json", `{"blue": true}`, 1, `askpy: .*application/json`},
-		{"a page", "text/html", "<html>", 1, `askpy: .*text/html`},
+		{"a page", "text/html", "<html>", 1, `askpy: the server answered with a web page`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -330,8 +330,8 @@ func TestApproveMaxTurns(t *testing.T) {
 	}
 }
 
-// A session whose calls wait goes on without them where nobody is asked.
-func TestApproveNever(t *testing.T) {
+// What waits for approval is not rejected because the flag was forgotten.
+func TestApproveForgotten(t *testing.T) {
 	server := responsestest.NewServer(
 		responsestest.Call("call_a", "run_python", `{"code":"1"}`),
 		responsestest.Text("Never mind."),
@@ -343,11 +343,19 @@ func TestApproveNever(t *testing.T) {
 	x.send("\x04")
 	x.end(1)
 	env := map[string]string{"OPENAI_API_KEY": server.Key, "OPENAI_BASE_URL": server.URL}
-	status, stdout, stderr := askpy(t, env, "--runner", "fake", "--session", file)
-	if status != 0 || stdout != "Never mind.\n" || !strings.Contains(stderr, "not finished: run_python (call_a) was not approved and is not run; --approve would have asked\n") {
-		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	for _, prompt := range [][]string{nil, {"And now?"}} {
+		status, stdout, stderr := askpy(t, env, append(prompt, "--runner", "fake", "--session", file)...)
+		if status != 2 || stdout != "" || !strings.Contains(stderr, "the conversation waits for your word on 1 programs; --approve asks for it") {
+			t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+		}
 	}
-	if last := server.Requests()[1]; !bytes.Contains(last.Body, []byte("needs approval")) {
-		t.Errorf("the model was sent %s", last.Body)
+	if n := len(server.Requests()); n != 1 {
+		t.Errorf("%d requests were sent, want 1", n)
 	}
+	x = onTerminal(t, server, "askpy --approve --runner fake --session "+file)
+	x.expect(`not finished: run_python \(call_a\) waits for approval\r\n`)
+	x.expect(`Run it\?.*: $`)
+	x.send("n\n")
+	x.expect(`Never mind\.\r\n`)
+	x.end(0)
 }

@@ -110,11 +110,7 @@ type watched struct {
 func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := w.RoundTripper.RoundTrip(req)
 	if err == nil && res.StatusCode >= http.StatusBadRequest {
-		hint := ""
-		if res.StatusCode == http.StatusNotFound && req.URL.Path == "/responses" {
-			hint = "; should OPENAI_BASE_URL end in /v1?"
-		}
-		w.progress.Note("the API answered " + res.Status + hint)
+		w.progress.Note("the API answered " + res.Status)
 	}
 	return res, err
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fnloop/fnloop"
 )
@@ -25,10 +26,18 @@ var ErrHeld = errors.New("another askpy is using it; wait until it has ended, or
 type Session struct {
 	// Answer is where the conversation got to before. It is nil in a new one.
 	Answer *fnloop.Answer
+	// Notes are kept beside the Answer.
+	Notes Notes
 
 	path  string // of the file itself, where the name is a link's
 	held  *os.File
 	fresh bool // the file was made here and has nothing in it yet
+}
+
+// Notes are what askpy remembers of a conversation beside its Answer.
+type Notes struct {
+	Model string `json:"model,omitempty"` // that was asked for last
+	Title string `json:"title,omitempty"` // the first prompt, cut
 }
 
 // Open opens the session of a file, which need not exist. The error is ErrHeld
@@ -46,7 +55,7 @@ func Open(name string) (*Session, error) {
 	}
 	data, err := os.ReadFile(s.path)
 	if err == nil && len(bytes.TrimSpace(data)) > 0 {
-		s.Answer, err = read(data)
+		s.Answer, s.Notes, err = read(data)
 	}
 	if err != nil {
 		s.Close()
@@ -112,26 +121,41 @@ func (s *Session) open() error {
 }
 
 // read reads what Save wrote.
-func read(data []byte) (*fnloop.Answer, error) {
+func read(data []byte) (*fnloop.Answer, Notes, error) {
+	var notes Notes
 	const foreign = "the file is not a session of askpy"
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
-		return nil, fmt.Errorf("%s: %w", foreign, err)
+		return nil, notes, fmt.Errorf("%s: %w", foreign, err)
 	}
 	for _, name := range []string{"text", "stop", "id", "turns", "usage", "pending", "calls"} {
 		if members[name] == nil {
-			return nil, fmt.Errorf("%s: it has no %q", foreign, name)
+			return nil, notes, fmt.Errorf("%s: it has no %q", foreign, name)
 		}
 	}
 	answer := new(fnloop.Answer)
 	if err := json.Unmarshal(data, answer); err != nil {
-		return nil, fmt.Errorf("%s: %w", foreign, err)
+		return nil, notes, fmt.Errorf("%s: %w", foreign, err)
 	}
 	for i := range answer.Pending {
 		// What was approved may have run since; what was not begun is asked again.
 		answer.Pending[i].Decision = nil
 	}
-	return answer, nil
+	if own := members["askpy"]; own != nil {
+		if err := json.Unmarshal(own, &notes); err != nil {
+			return nil, notes, fmt.Errorf("%s: %w", foreign, err)
+		}
+	}
+	return answer, notes, nil
+}
+
+// Read reads the session of a file without holding it.
+func Read(name string) (*fnloop.Answer, Notes, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, Notes{}, err
+	}
+	return read(data)
 }
 
 // Begin gives the answer to go on from, with the prompt in it if there is one,
@@ -154,6 +178,11 @@ func (s *Session) Save(answer *fnloop.Answer) error {
 	if err != nil {
 		return err
 	}
+	notes, err := json.Marshal(s.Notes)
+	if err != nil {
+		return err
+	}
+	data = slices.Concat(data[:len(data)-1], []byte(`,"askpy":`), notes, []byte("}")) // an Answer has members
 	// Nobody else writes under this name, since the session is held; what is
 	// there is of one that was killed.
 	next := filepath.Join(filepath.Dir(s.path), "."+filepath.Base(s.path)+".askpy")
@@ -186,9 +215,8 @@ func (s *Session) Close() {
 	s.held.Close()
 }
 
-// Unfinished says what the run before left, for a person who is now asked for
-// approval or not.
-func Unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
+// Unfinished says what the run before left.
+func Unfinished(a *fnloop.Answer, prompt string) []string {
 	var lines []string
 	for _, c := range a.Pending {
 		what := "was not run"
@@ -196,9 +224,7 @@ func Unfinished(a *fnloop.Answer, prompt string, asked bool) []string {
 		case c.Started:
 			what = "was running when the last run ended; it is not run again"
 		case c.Waiting():
-			if what = "waits for approval"; !asked {
-				what = "was not approved and is not run; --approve would have asked"
-			}
+			what = "waits for approval"
 		}
 		lines = append(lines, fmt.Sprintf("not finished: %s (%s) %s", c.Name, c.ID, what))
 	}
