@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -477,6 +478,103 @@ func checkNothingIsLeft(t *testing.T, r *bubblewrap.Runner, settle func(*bubblew
 			}
 		}
 		return true
+	})
+}
+
+// Calls of every kind, cold and warm, while somebody kills parts of their
+// sandboxes: the answers are right or say that the sandbox was lost, and nothing
+// is left. FNLOOP_TEST_SOAK is how many calls.
+func TestSoak(t *testing.T) {
+	mark := venv(t)
+	python := filepath.Join(mark, "bin/python3")
+	runners := []*bubblewrap.Runner{open(t, &bubblewrap.Runner{Python: python}), open(t, &bubblewrap.Runner{Python: python, Warm: 3})}
+	for _, r := range runners {
+		if err := r.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 200
+	if testing.Short() {
+		n = 60
+	}
+	n = drill(t, "FNLOOP_TEST_SOAK", n)
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	kills := 0
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(rand.N(60 * time.Millisecond)):
+			}
+			// The first processes inside, those of programs, and bwrap itself.
+			if found := processes(mark); len(found) > 0 {
+				var pid int
+				fmt.Sscanf(found[rand.N(len(found))], "/proc/%d ", &pid)
+				if syscall.Kill(pid, syscall.SIGKILL) == nil {
+					kills++
+				}
+			}
+		}
+	})
+	var lost, failed, cancelled atomic.Int64
+	var wg sync.WaitGroup
+	work := make(chan int)
+	for range 6 {
+		wg.Go(func() {
+			for i := range work {
+				r := runners[i%2]
+				word := fmt.Sprint("word-", i)
+				p := fnloop.Program{Source: "import os, sys\nif os.fork() == 0:\n os.setsid()\n while True: pass\nprint(sys.stdin.read())", Stdin: []byte(word)}
+				want := word + "\n"
+				ctx, cancel := context.WithCancel(t.Context())
+				switch rand.N(6) {
+				case 0:
+					time.AfterFunc(rand.N(150*time.Millisecond), cancel)
+				case 1:
+					p.Source += "\nsys.stdout.flush()\nwhile True: pass"
+					p.Limits.Time = 50 * time.Millisecond
+				case 2:
+					p.Source = "print('" + word + "'); os = __import__('os'); os.kill(os.getpid(), 11)"
+				}
+				res, err := r.Run(ctx, p)
+				switch {
+				case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+					cancelled.Add(1)
+				case err != nil:
+					failed.Add(1)
+				case res.End == fnloop.EndLost || res.End == fnloop.EndSignal && res.Signal == "SIGKILL":
+					lost.Add(1)
+				case res.End == fnloop.EndTimeout && want != res.Stdout:
+					// It may have been too short.
+				case res.Stdout != want || res.OOM == fnloop.EvidenceYes:
+					t.Errorf("Run() = %+v, want the output %q", res, want)
+				}
+				cancel()
+			}
+		})
+	}
+	for i := range n {
+		if t.Failed() {
+			break
+		}
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	close(stop)
+	killer.Wait()
+	t.Logf("%d calls and %d kills: %d cancelled, %d lost their sandbox, %d failed", n, kills, cancelled.Load(), lost.Load(), failed.Load())
+	for _, r := range runners {
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() error = %v", err)
+		}
+	}
+	var after map[string]int
+	eventually(t, "nothing is left", func() bool {
+		after = left(t, mark)
+		return after["children"]+after["mounts"]+after["cgroups"]+after["sandboxes"] == 0
 	})
 }
 

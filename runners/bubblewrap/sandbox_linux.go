@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ type sandbox struct {
 	in     *os.File // to the supervisor
 	out    *os.File // from it
 	stderr bounded
+	told   string        // the pipe on which bwrap tells, such as pipe:[1234]
 	exited chan struct{} // bwrap was waited for
 	quiet  chan struct{} // stderr is complete
 
@@ -153,6 +155,9 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 		return nil, err
 	}
 	theirs = append(theirs, both)
+	if s.told, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", both.Fd())); err != nil {
+		return nil, err
+	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, both)
 
 	if err = cmd.Start(); err != nil {
@@ -161,6 +166,8 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 	go func() {
 		_ = cmd.Wait() // the status says nothing that the supervisor does not
 		close(s.exited)
+		// What it had to tell is in the pipe, which a child of it may keep open.
+		infoR.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 	}()
 	s.cmd, s.in, s.out = cmd, inW, outR
 	go func() {
@@ -265,17 +272,20 @@ func (s *sandbox) Killed() bool { return true }
 
 // killUnknown ends a bwrap that never told of a process inside. Killing bwrap
 // alone is not enough: a process that it just made is not bound to it yet, and
-// would wait for it for ever.
+// would wait for it for ever. It is known by the pipe that it has open.
 func (s *sandbox) killUnknown() {
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		return // it was waited for, and its number may be another's
-	}
-	pid := s.cmd.Process.Pid
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	s.cmd.Process.Kill()
-	for f := range strings.FieldsSeq(string(children)) {
-		if child, err := strconv.Atoi(f); err == nil {
-			unix.Kill(child, unix.SIGKILL)
+	select {
+	case <-s.exited: // and makes no more
+	case <-time.After(time.Second):
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, f := range files {
+		if to, err := os.Readlink(f); err != nil || to != s.told {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil && pid != os.Getpid() {
+			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
 }
