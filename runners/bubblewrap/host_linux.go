@@ -251,7 +251,10 @@ print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exe
 		err = errors.New("it does not answer as Python does")
 	}
 	if err != nil {
-		return &Error{Missing: "working Python", Err: fmt.Errorf("%s printed %.200q: %w", path, out, err)}
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			out = append(out, exit.Stderr...)
+		}
+		return &Error{Missing: "working Python", Err: fmt.Errorf("%s printed %.400q: %w", path, out, err)}
 	}
 	version := lines[5]
 	if !atLeast(version, 3, 8) {
