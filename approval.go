@@ -121,7 +121,7 @@ func (r *run) applyDecisions(ctx context.Context) error {
 	others, approved := []Call{}, []Call{}
 	for _, c := range a.Pending {
 		switch {
-		case c.Decision == nil || c.Started:
+		case c.Decision == nil || c.Started || c.Hosted: // the API makes what is hosted
 			others = append(others, c)
 		case c.Decision.Approve:
 			approved = append(approved, c)

@@ -3,6 +3,7 @@ package fnloop_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -162,4 +163,77 @@ func TestApprovalHoldsForTheSameCall(t *testing.T) {
 			assert.Zero(t, ran)
 		})
 	}
+}
+
+// A tool of an MCP server that the API calls is approved like any other.
+func TestApprovalOfHostedCalls(t *testing.T) {
+	const asks = `{"type":"mcp_approval_request","id":"mcpr_%d","name":"roll","arguments":"{\"n\":%d}","server_label":"dice"}`
+	for _, state := range []fnloop.State{fnloop.Chained, fnloop.Stateless} {
+		t.Run(fmt.Sprint(state), func(t *testing.T) {
+			loop, srv := play(t,
+				rt.Join(rt.Item(fmt.Sprintf(asks, 1, 1)), rt.Call("call_1", "ok", ""), rt.Item(fmt.Sprintf(asks, 2, 2)), rt.Item(fmt.Sprintf(asks, 3, 3)), rt.Call("call_2", "pay", "")),
+				rt.Text("done"))
+			loop.State = state
+			ran := 0
+			pay := raw("pay", func(context.Context) (string, error) { ran++; return "paid", nil })
+			pay.NeedsApproval = fnloop.Always
+			loop.Tools = []fnloop.Tool{echo("ok", "yes"), pay}
+			seen, ans, err := watch(t, loop.Events(t.Context(), nil, "hi"))
+			require.ErrorIs(t, err, fnloop.ErrApproval)
+			var asked []string
+			for _, e := range seen {
+				if a, ok := e.(fnloop.ApprovalRequested); ok {
+					asked = append(asked, a.ID)
+				}
+			}
+			assert.Equal(t, []string{"mcpr_1", "mcpr_2", "mcpr_3", "call_2"}, asked)
+
+			ans = store(t, ans)
+			waiting := ans.Waiting()
+			require.Len(t, waiting, 4)
+			assert.Equal(t, "roll", waiting[0].Name)
+			assert.Equal(t, "dice", waiting[0].Namespace)
+			assert.JSONEq(t, `{"n":1}`, string(waiting[0].Arguments))
+			assert.True(t, waiting[0].Hosted)
+			require.NoError(t, ans.Approve("mcpr_1"))
+			require.NoError(t, ans.Reject("mcpr_2", "too many dice"))
+			require.NoError(t, ans.Approve("call_2"))
+			ans, err = loop.Continue(t.Context(), store(t, ans), "")
+			require.NoError(t, err)
+			assert.Equal(t, "done", ans.Text)
+			assert.Equal(t, 1, ran)
+			assert.Empty(t, ans.Pending)
+			var answers []string
+			for _, it := range posts(t, srv)[1]["input"].([]any) {
+				switch it := it.(map[string]any); it["type"] {
+				case "mcp_approval_response":
+					answers = append(answers, fmt.Sprint(it["approval_request_id"], it["approve"], it["reason"]))
+				case "function_call_output":
+					answers = append(answers, fmt.Sprint(it["call_id"], it["output"]))
+				}
+			}
+			assert.Equal(t, []string{"mcpr_1true <nil>", "call_1yes", "mcpr_2falsetoo many dice", "mcpr_3falsenobody has decided", "call_2paid"}, answers, "in the order of the calls")
+		})
+	}
+	t.Run("what was approved is what was shown", func(t *testing.T) {
+		loop, _ := play(t, rt.Item(fmt.Sprintf(asks, 1, 1)))
+		ans, err := loop.Run(t.Context(), "hi")
+		require.ErrorIs(t, err, fnloop.ErrApproval)
+		require.NoError(t, ans.Approve("mcpr_1"))
+		ans.Pending[0].Arguments = []byte(`{"n":100}`)
+		_, err = loop.Continue(t.Context(), ans, "")
+		var bad *fnloop.ConfigError
+		require.ErrorAs(t, err, &bad)
+	})
+	t.Run("a decision outlives a request that fails", func(t *testing.T) {
+		loop, srv := play(t, rt.Item(fmt.Sprintf(asks, 1, 1)), rt.Error(400, "invalid_prompt", "no"), rt.Text("done"))
+		ans, err := loop.Run(t.Context(), "hi")
+		require.ErrorIs(t, err, fnloop.ErrApproval)
+		require.NoError(t, ans.Approve("mcpr_1"))
+		ans, err = loop.Continue(t.Context(), ans, "")
+		require.Error(t, err)
+		_, err = loop.Continue(t.Context(), store(t, ans), "")
+		require.NoError(t, err)
+		assert.Contains(t, string(srv.Requests()[2].Body), `"approve":true`)
+	})
 }

@@ -26,6 +26,9 @@ type Call struct {
 	// Custom reports that the tool is a custom one, so that Arguments are free
 	// text.
 	Custom bool
+	// Hosted reports that the API makes the call itself, of a tool of the MCP
+	// server that Namespace names, once [Answer.Approve] has allowed it.
+	Hosted bool
 	// Started reports, for a call that is pending in an [Answer], that its
 	// handler had begun: what it does may have happened.
 	Started bool
@@ -100,6 +103,7 @@ type callJSON struct {
 	Content    []Content       `json:"content,omitempty"`
 	Truncated  bool            `json:"truncated,omitempty"`
 	Custom     bool            `json:"custom,omitempty"`
+	Hosted     bool            `json:"hosted,omitempty"`
 	Caller     callerID        `json:"caller,omitempty"`
 	Decision   *Decision       `json:"decision,omitempty"`
 	Digest     string          `json:"digest,omitempty"`
@@ -108,7 +112,7 @@ type callJSON struct {
 func (c Call) json() (callJSON, error) {
 	j := callJSON{
 		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started,
-		Custom: c.Custom, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
+		Custom: c.Custom, Hosted: c.Hosted, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
 	}
 	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
 		j.Arguments = c.Arguments
@@ -134,7 +138,7 @@ func (c *Call) set(j callJSON) error {
 	}
 	*c = Call{
 		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started,
-		Custom: j.Custom, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
+		Custom: j.Custom, Hosted: j.Hosted, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
 	}
 	return err
 }
@@ -201,7 +205,7 @@ func (c *Call) needsDecision() bool { return c.digest != "" && c.Decision == nil
 func (r *run) newCalls(calls []item, turn int) []Call {
 	out := make([]Call, len(calls))
 	for i, it := range calls {
-		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
+		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", Hosted: it.asksApproval(), caller: it.program()}
 	}
 	return out
 }

@@ -147,7 +147,7 @@ func withoutIDs(items []json.RawMessage) []json.RawMessage {
 		if item.Type == "reasoning" || item.Type == "item_reference" {
 			continue
 		}
-		if item.ID != "" {
+		if item.ID != "" && item.Type != "mcp_approval_request" { // whose answer names it
 			raw = withoutMember(raw, "id")
 		}
 		out = append(out, raw)

@@ -377,7 +377,6 @@ func TestItemsThatOnlyAClientCanAnswer(t *testing.T) {
 		`{"type":"local_shell_call","id":"lsh_1","call_id":"call_9","action":{"type":"exec","command":["ls"]},"status":"completed"}`,
 		`{"type":"shell_call","id":"sh_1","call_id":"call_9","action":{"commands":["ls"]},"environment":{"type":"local"},"status":"completed"}`,
 		`{"type":"apply_patch_call","id":"apc_1","call_id":"call_9","operation":{"type":"delete_file","path":"x"},"status":"completed"}`,
-		`{"type":"mcp_approval_request","id":"mcpr_1","name":"x","arguments":"{}","server_label":"x"}`,
 		`{"type":"tool_search_call","id":"tsc_1","execution":"client","call_id":"call_9","arguments":{},"status":"completed"}`,
 	} {
 		var head struct{ Type, ID string }

@@ -267,8 +267,10 @@ func assertStop(t *testing.T, e exchange, ans *fnloop.Answer, err error) {
 	}
 	for _, it := range items(e.Response.Body, "output") {
 		switch it.Type {
-		case "apply_patch_call", "computer_call", "mcp_approval_request", "local_shell_call":
+		case "apply_patch_call", "computer_call", "local_shell_call":
 			want = fnloop.StopUnsupported
+		case "mcp_approval_request":
+			want = fnloop.StopApproval
 		case "tool_search_call":
 			if it.Execution == "client" {
 				want = fnloop.StopUnsupported

@@ -87,7 +87,9 @@ func relaxToolChoice(c *responses.ResponseNewParamsToolChoiceUnion) {
 func (r *run) output(id string) responses.ResponseInputItemUnionParam {
 	var out Output
 	call := Call{ID: id}
-	if c := r.answer.pending(id); c != nil {
+	if c := r.answer.pending(id); c != nil && c.Hosted {
+		return c.approval()
+	} else if c != nil {
 		call, out.Text = *c, r.notRun(c)
 	} else if c := r.answer.result(id); c != nil {
 		call, out = c.Call, c.Output
@@ -103,6 +105,19 @@ func (r *run) output(id string) responses.ResponseInputItemUnionParam {
 		item.Caller.OfProgram = &responses.ResponseInputItemFunctionCallOutputCallerProgramParam{CallerID: string(call.caller)}
 	}
 	return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: item}
+}
+
+// approval is the item that answers a call which the API makes itself.
+func (c *Call) approval() responses.ResponseInputItemUnionParam {
+	d := c.Decision
+	if d == nil {
+		d = &Decision{Reason: "nobody has decided"}
+	}
+	item := &responses.ResponseInputItemMcpApprovalResponseParam{ApprovalRequestID: c.ID, Approve: d.Approve}
+	if d.Reason != "" {
+		item.Reason = param.NewOpt(d.Reason)
+	}
+	return responses.ResponseInputItemUnionParam{OfMcpApprovalResponse: item}
 }
 
 // rawOutput writes an output as JSON, for which openai-go has types that differ

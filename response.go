@@ -243,9 +243,8 @@ func (r *response) check() error {
 		if it.needsClient() {
 			return &UnsupportedItemError{Type: it.Type, ID: it.ID}
 		}
-		if !it.isCall() {
-			continue
-		}
+	}
+	for _, it := range r.calls() {
 		switch {
 		case it.CallID == "":
 			return &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("the call of %q has no call_id", it.Name)}
@@ -264,7 +263,7 @@ func (r *response) check() error {
 // are taken for the server's own.
 func (it *item) needsClient() bool {
 	switch it.Type {
-	case "local_shell_call", "apply_patch_call", "computer_call", "mcp_approval_request":
+	case "local_shell_call", "apply_patch_call", "computer_call":
 		return true
 	case "tool_search_call":
 		return it.Execution == "client"
@@ -286,11 +285,18 @@ func (it *item) finished() bool {
 	return it.Status == "" || it.Status == "completed" || it.Status == "in_progress" && it.program() != ""
 }
 
-// calls are the tool calls of the response.
+// asksApproval reports whether the item is a call of a tool of an MCP server, which
+// the API makes itself once it was approved.
+func (it *item) asksApproval() bool { return it.Type == "mcp_approval_request" }
+
+// calls are the calls of the response that wait for an output or an approval.
 func (r *response) calls() []item {
 	var calls []item
 	for _, it := range r.Output {
-		if it.isCall() {
+		if it.asksApproval() { // it is answered by its own ID
+			it.CallID, it.Namespace = it.ID, it.ServerLabel
+			calls = append(calls, it)
+		} else if it.isCall() {
 			calls = append(calls, it)
 		}
 	}

@@ -54,7 +54,7 @@ func (r *run) runRound(ctx context.Context, calls []Call) error {
 	a := r.answer
 	rd := &round{run: r, calls: calls, others: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), outcomes: make([]*outcome, len(calls))}
 	for i := range calls {
-		if r.needsApproval(ctx, &calls[i]) {
+		if calls[i].Hosted || r.needsApproval(ctx, &calls[i]) {
 			calls[i].digest = digest(calls[i])
 			r.emit(ApprovalRequested{calls[i]})
 		}
