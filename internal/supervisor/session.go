@@ -145,7 +145,6 @@ type answer struct {
 // NewSession makes a session of a sandbox that waits for its program.
 func (c *Conn) NewSession(config SessionConfig) *Session {
 	s := &Session{conn: c, config: config, gone: make(chan struct{}), answers: make(map[uint32]chan answer)}
-	s.oom, _ = c.sandbox.OOMKills()
 	text := fmt.Appendf(nil, "memory=%d\ngrace_ms=%d\noutput=%d\n", config.Limits.Memory, max(0, config.Grace.Milliseconds()), MaxPrinted)
 	if !config.Copy {
 		text = append(text, "copy=0\n"...)

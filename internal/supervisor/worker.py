@@ -12,6 +12,8 @@ import types
 
 MAX_TEXT = 16384
 MAX_TRACE = 8192
+MAX_SHOWN = 64
+MAX_SHOWN_BYTES = 16 << 20
 MAX_NAMES = 200
 MAX_NAME_BYTES = 4096
 KEEP_FILES = 100
@@ -105,6 +107,12 @@ def flush():
 def show(main, forms):
     """Sends one display: a head with the types and sizes, then the bytes."""
     flush()
+    size = sum(map(len, forms.values()))
+    if own.shown == MAX_SHOWN or own.shown_bytes + size > MAX_SHOWN_BYTES:
+        own.omitted += 1
+        return
+    own.shown += 1
+    own.shown_bytes += size
     head = [b"1" if main else b"0"]
     for name, data in forms.items():
         head.append(b"%s %d" % (name.encode(), len(data)))
@@ -396,7 +404,7 @@ def describe(err):
             del lines[0]  # no frame follows
         trace = clip(shorten(lines), MAX_TRACE)
     except BaseException:
-        trace = "%s: %s\n" % (name, value)
+        trace = "%s: %s\n" % (name, value) if value else name + "\n"
     return name, clip(value, 4096), trace
 
 
@@ -457,7 +465,7 @@ def one_cell(source):
     err = None
     status = "ok"
     arm()
-    own.images = own.omitted = 0
+    own.images = own.omitted = own.shown = own.shown_bytes = 0
     own.seen.clear()
     try:
         try:
@@ -620,7 +628,6 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
     own.events_id = (s.st_dev, s.st_ino)
     own.pid, own.cell, own.heard = getpid(), 0, b""
     own.running = own.cancelled = False
-    own.images = own.omitted = 0
     own.seen = {}
     own.task = own.loop = own.underscore = None
     own.lines, own.kept = {}, 0

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/limit"
+	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
 // What a [Runner] does whose fields are zero.
@@ -102,9 +103,10 @@ type Runner struct {
 	// discards it.
 	Logger *slog.Logger
 
-	engine  lazy.Value[*engine]
-	closing sync.WaitGroup // engines that turned out to be of no use
-	pull    sync.Mutex     // held while an image is pulled
+	engine   lazy.Value[*engine]
+	sessions supervisor.Sessions
+	closing  sync.WaitGroup // engines that turned out to be of no use
+	pull     sync.Mutex     // held while an image is pulled
 }
 
 // Progress is how far a pull has got.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/pool"
+	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
 const (
@@ -54,6 +55,7 @@ type engine struct {
 	pool      *warm
 	debts     debts
 	logger    logger
+	session   supervisor.Compiled
 
 	stop context.CancelFunc // ends clean
 	work sync.WaitGroup     // clean

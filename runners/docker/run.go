@@ -171,11 +171,12 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	}, nil
 }
 
-// Close waits for the calls that are running and removes every container that
-// the runner made. Calls after it fail. Its error says what could not be removed
+// Close ends the interpreters that are open, waits for the calls that are
+// running, and removes every container that the runner made. Calls after it fail. Its error says what could not be removed
 // because the engine does not answer; the next runner of the same user removes
 // it then.
 func (r *Runner) Close() error {
+	r.sessions.Close()
 	e, ok := r.engine.Close()
 	r.closing.Wait()
 	if !ok {
