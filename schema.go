@@ -19,15 +19,19 @@ import (
 //   - The tags jsonschema and jsonschema_description, in the syntax of
 //     github.com/invopop/jsonschema, describe and bound a field:
 //     `jsonschema:"enum=celsius,enum=kelvin,description=Unit of the answer."`.
+//     The tag description says the same as jsonschema_description.
 //   - A method JSONSchema() *jsonschema.Schema, on either receiver, stands for
-//     the type. One with UnmarshalText is a string. [NewTool] and [RunAs] want
-//     more of it: that what it describes can be decoded into the type.
-//   - Types that recur are defined once, all others where they are used.
+//     the type, and JSONSchemaAlias() any names a type that does. A type with
+//     UnmarshalText is a string. [NewTool] and [RunAs] want more of it: that
+//     what it describes can be decoded into the type.
+//   - [Map] takes the place of a map, and [JSON] of what may be any JSON.
+//   - A type that is used several times is defined once where that is shorter.
 //
 // What strict mode cannot express is an error and never a schema that the API
 // refuses or that means less than the type says: maps, interfaces,
 // [json.RawMessage], types with an UnmarshalJSON and no JSONSchema, tags that
-// are unknown or contradict the type, sizes beyond the documented limits. The
+// are unknown, contradict the type or are those of other libraries, sizes beyond
+// the documented limits. The
 // error is a [*SchemaError] that names the field.
 //
 // The result is the same for every call. Its properties are in the order of
