@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -50,19 +51,44 @@ func (a *Answer) Reject(id, reason string) error {
 	return a.decide(id, Decision{Reason: reason})
 }
 
+// Decide makes all of the decisions, by the call's ID, or none of them: where one
+// of the calls does not wait for a decision, the error says which and nothing is
+// changed. It is for what a browser sends, whose IDs nobody should trust.
+func (a *Answer) Decide(decisions map[string]Decision) error {
+	for _, id := range slices.Sorted(maps.Keys(decisions)) {
+		if _, err := a.undecided(id); err != nil {
+			return err
+		}
+	}
+	for id, d := range decisions {
+		if err := a.decide(id, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (a *Answer) decide(id string, d Decision) error {
+	c, err := a.undecided(id)
+	if err == nil {
+		c.Decision = &d
+	}
+	return err
+}
+
+// undecided is the pending call of an ID, if a decision on it can be made.
+func (a *Answer) undecided(id string) (*Call, error) {
 	c := a.pending(id)
 	if c == nil {
-		return &ConfigError{Field: "call " + id, Reason: "is not pending"}
+		return nil, &ConfigError{Field: "call " + id, Reason: "is not pending"}
 	}
 	if c.digest == "" {
-		return &ConfigError{Field: "call " + id, Reason: "does not wait for approval"}
+		return nil, &ConfigError{Field: "call " + id, Reason: "does not wait for approval"}
 	}
 	if c.Started {
-		return &ConfigError{Field: "call " + id, Reason: "was approved and started before; what it did is not known"}
+		return nil, &ConfigError{Field: "call " + id, Reason: "was approved and started before; what it did is not known"}
 	}
-	c.Decision = &d
-	return nil
+	return c, nil
 }
 
 // needsApproval asks the tool whether c may run only once it was approved. Calls
