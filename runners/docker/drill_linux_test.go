@@ -79,7 +79,8 @@ func (e *ownEngine) start() {
 	defer log.Close()
 	// Its mounts are no concern of the other tests.
 	e.cmd = exec.Command("unshare", "--mount", "dockerd", "--data-root", e.dir+"/data", "--exec-root", e.dir+"/exec",
-		"--pidfile", e.dir+"/pid", "--host", e.host, "--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false")
+		"--pidfile", e.dir+"/pid", "--host", e.host, "--cgroup-parent", "/"+filepath.Base(e.dir),
+		"--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false")
 	e.cmd.Stdout, e.cmd.Stderr = log, log
 	if err := e.cmd.Start(); err != nil {
 		e.t.Fatal(err)
@@ -136,6 +137,10 @@ func (e *ownEngine) remove() {
 			}
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
+	}
+	cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(e.dir))
+	for _, dir := range append(cgroups, filepath.Join("/sys/fs/cgroup", filepath.Base(e.dir))) {
+		exec.Command("find", dir, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		e.t.Error(err)
