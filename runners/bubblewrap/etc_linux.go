@@ -4,17 +4,11 @@ package bubblewrap
 // Python packages do not work. None is secret anywhere.
 var etc = []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "mime.types", "matplotlibrc"}
 
-// hostname is the sandbox's own name.
-const hostname = "sandbox"
-
 // What a sandbox has in /etc that is not the host's.
 const (
 	passwd   = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n"
 	group    = "root:x:0:\nnogroup:x:65534:\n"
 	nsswitch = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
-
-	// Not every host has IPv6, and a server on localhost binds all its addresses.
-	hosts = "127.0.0.1 localhost\n127.0.1.1 " + hostname + "\n::1 ip6-localhost ip6-loopback\n"
 
 	// The host's own list may not be there. The numbers are those of IANA.
 	protocols = `ip 0 IP
@@ -60,9 +54,4 @@ amqp 5672/tcp
 redis 6379/tcp
 http-alt 8080/tcp
 `
-
-	// pip names the index that it looks in, and prints an error of the network
-	// where it tries more than once.
-	pipConf = "[global]\nretries = 1\ntimeout = 2\nindex-url = http://this-sandbox-has-no-network.invalid\ntrusted-host = this-sandbox-has-no-network.invalid\n" +
-		"disable-pip-version-check = true\n"
 )

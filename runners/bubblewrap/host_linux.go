@@ -301,10 +301,10 @@ func (h *host) makeFiles() error {
 		filePasswd:     []byte(passwd),
 		fileGroup:      []byte(group),
 		fileNsswitch:   []byte(nsswitch),
-		fileHosts:      []byte(hosts),
+		fileHosts:      []byte(supervisor.Hosts),
 		fileServices:   []byte(services),
 		fileProtocols:  []byte(protocols),
-		filePip:        []byte(pipConf),
+		filePip:        []byte(supervisor.PipConf),
 	} {
 		fd, err := unix.MemfdCreate("fnloop", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
@@ -348,7 +348,7 @@ func (h *host) args(s spec) []string {
 	size := strconv.FormatInt(s.Tmp, 10)
 	a := []string{
 		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
-		"--hostname", hostname,
+		"--hostname", supervisor.Hostname,
 	}
 	if h.disableUserns {
 		a = append(a, "--disable-userns")

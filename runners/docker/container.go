@@ -38,12 +38,14 @@ const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin
 func (r *Runner) config(ctx context.Context, e *engine, s limit.Spec) (*container.Config, *container.HostConfig) {
 	var names []string
 	var mounts []mount.Mount
-	file := e.hostsFile(ctx)
+	etc := e.etcDir(ctx)
 	switch {
-	case file != "":
-		mounts = []mount.Mount{{Type: mount.TypeBind, Source: file, Target: "/etc/hosts", ReadOnly: true}}
+	case etc != "":
+		for name := range etcFiles {
+			mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: etc + "/" + name, Target: "/etc/" + name, ReadOnly: true})
+		}
 	case !e.podman: // which knows a container's own name
-		names = []string{hostname + ":127.0.0.1"}
+		names = []string{supervisor.Hostname + ":127.0.0.1"}
 	}
 	pids := int64(s.PIDs) + 1 // and the supervisor
 	off := false
@@ -63,10 +65,10 @@ func (r *Runner) config(ctx context.Context, e *engine, s limit.Spec) (*containe
 	return &container.Config{
 			Image:    e.image,
 			User:     "65534:65534",
-			Hostname: hostname,
+			Hostname: supervisor.Hostname,
 			// The kernel makes a loopback interface for each container; more is set
 			// up for the hosts file only.
-			NetworkDisabled: file != "",
+			NetworkDisabled: etc != "",
 			WorkingDir:      "/tmp",
 			Env:             supervisor.Env(searchPath),
 			Entrypoint:      []string{or(r.Python, "python3")},
@@ -113,7 +115,7 @@ type sandbox struct {
 	late bool   // nobody knows whether there is a container
 
 	booting bool // it was started
-	named   bool // it has a hosts file of ours
+	named   bool // it has our files in /etc
 	conn    *supervisor.Conn
 
 	stream net.Conn
@@ -142,8 +144,8 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 	c := e.newSandbox()
 	c.named = config.NetworkDisabled
 	err := c.create(through, config, hostConfig)
-	if c.named && noHosts(err) {
-		e.mendHosts(through)
+	if c.named && noEtc(err) {
+		e.mendEtc(through)
 		config, hostConfig = r.config(through, e, s)
 		c.named = config.NetworkDisabled
 		err = c.create(through, config, hostConfig)
@@ -326,7 +328,7 @@ func (c *sandbox) Alive() bool {
 	case <-c.watched:
 		return false
 	default:
-		return !c.named || c.e.hosts.useful()
+		return !c.named || c.e.etc.useful()
 	}
 }
 

@@ -44,7 +44,7 @@ type engine struct {
 	place     endpoint
 	startup   time.Duration
 	image     string // its digest or identifier: a tag may come to mean another
-	hosts     hosts
+	etc       etc
 	cgroups   cgroups
 	memory    int64    // of the engine's host, in bytes; zero where it is not known
 	version   string   // of cgroups there, "1" or "2", where it is known

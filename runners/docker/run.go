@@ -75,8 +75,8 @@ except OSError as err:
 func (r *Runner) probe(ctx context.Context, e *engine) error {
 	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
 	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check + checkNames}, limits, time.Now())
-	if names, wrong := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && wrong && e.hostsFile(ctx) != "" {
-		e.giveUpHosts(errors.New(strings.TrimSpace(names)))
+	if names, wrong := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && wrong && e.etcDir(ctx) != "" {
+		e.giveUpEtc(errors.New(strings.TrimSpace(names)))
 		e.pool.Prune()
 		res, err = r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
 	}

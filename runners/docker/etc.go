@@ -1,0 +1,154 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/fnloop/fnloop/internal/supervisor"
+)
+
+// etcFiles are the files that a container has in /etc beside those of its image.
+var etcFiles = map[string]string{"hosts": supervisor.Hosts, "pip.conf": supervisor.PipConf}
+
+// An etc is a directory with etcFiles in the engine, in a volume of ours that
+// stays there for later runners. With a hosts file the engine need not set up a
+// network in which nothing is. It does that by starting its own program once
+// more for each container, which takes as much of a processor as all the rest of
+// a start.
+type etc struct {
+	mu   sync.Mutex
+	dir  string // on the engine's host; empty before it is known
+	none bool   // it is of no use: the engine sets up the network
+}
+
+// etcDir gives the directory on the engine's host, or nothing where the engine
+// makes what containers need.
+func (e *engine) etcDir(ctx context.Context) string {
+	h := &e.etc
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dir == "" && !h.none {
+		var err error
+		if h.dir, err = e.findEtc(ctx, false); err != nil && ctx.Err() == nil && !unreachable(err) {
+			h.fail(e, err)
+		}
+	}
+	return h.dir
+}
+
+// mendEtc writes the files again that a container could not be given.
+func (e *engine) mendEtc(ctx context.Context) {
+	h := &e.etc
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.none {
+		return
+	}
+	var err error
+	if h.dir, err = e.findEtc(ctx, true); err != nil {
+		h.fail(e, err)
+	}
+}
+
+// giveUpEtc has the engine set up the network.
+func (e *engine) giveUpEtc(err error) {
+	h := &e.etc
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fail(e, err)
+}
+
+func (h *etc) fail(e *engine, err error) {
+	if !h.none {
+		e.logger.warn("containers get no files of ours in /etc and start slower", slog.Any("err", err))
+	}
+	h.dir, h.none = "", true
+}
+
+// useful reports whether containers that have the files are what they should be.
+func (h *etc) useful() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.none
+}
+
+// findEtc finds the directory, or makes it where there is none or it has to be
+// new.
+func (e *engine) findEtc(ctx context.Context, anew bool) (string, error) {
+	if e.podman {
+		return "", errors.New("Podman sets up no network for it")
+	}
+	files, sum, err := etcArchive()
+	if err != nil {
+		return "", err
+	}
+	name := "fnloop-etc-" + sum
+	found, err := e.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	if err != nil && !errdefs.IsNotFound(err) {
+		return "", err
+	}
+	if err == nil && !anew {
+		return found.Volume.Mountpoint, nil
+	}
+	// A container that is never started has the volume, and the engine takes
+	// files for that.
+	c := e.newSandbox()
+	defer c.abandon()
+	const dir = "/fnloop"
+	_, err = e.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:   c.name,
+		Config: &container.Config{Image: e.image, Cmd: []string{"true"}, Labels: e.lease.labels(e.image, time.Now().Add(maxAge))},
+		HostConfig: &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{{
+			Type: mount.TypeVolume, Source: name, Target: dir,
+			VolumeOptions: &mount.VolumeOptions{NoCopy: true, Labels: map[string]string{labelApp: "etc"}},
+		}}},
+	})
+	if err != nil {
+		c.late = ctx.Err() != nil || unreachable(err)
+		return "", err
+	}
+	if _, err := e.api.CopyToContainer(ctx, c.name, client.CopyToContainerOptions{DestinationPath: dir, Content: files}); err != nil {
+		return "", err
+	}
+	found, err = e.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	return found.Volume.Mountpoint, err
+}
+
+// etcArchive gives the files for the engine, and a sum of them.
+func etcArchive() (_ io.Reader, sum string, err error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(etcFiles)) {
+		text := etcFiles[name]
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))})
+		}
+		if err == nil {
+			_, err = io.WriteString(w, text)
+		}
+	}
+	err = errors.Join(err, w.Close())
+	digest := sha256.Sum256(b.Bytes())
+	return &b, hex.EncodeToString(digest[:6]), err
+}
+
+// noEtc reports whether err is about the files, which somebody removed.
+func noEtc(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "bind source path does not exist")
+}
