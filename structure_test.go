@@ -114,7 +114,7 @@ func files(t *testing.T) []string {
 		}
 		if d.IsDir() {
 			base := d.Name()
-			if name != "." && (base == ".git" || base == ".cache" || base == "bin" || base == "dist" || base == "testdata") {
+			if name != "." && (base == ".git" || base == ".cache" || base == "bin" || base == "dist" || base == "testdata" || base == "node_modules") {
 				return fs.SkipDir
 			}
 			return nil
