@@ -86,12 +86,10 @@ class Session:
         self.background = 0  # bytes printed since the last cell
         self.restarting = False
         self.puts = {}
-        try:
-            os.mkdir(DIR, 0o755)
-        except FileExistsError:
-            pass
+        self.counts = ooms() is not None
         self.files = self.scan()
         self.pids = self.processes()
+        self.alone = False  # the worker has no thread and no process beside it
 
     def own_score(self):
         try:
@@ -344,7 +342,8 @@ class Session:
 
     def make_copy(self):
         self.drop_copy()
-        if self.copies and self.can_copy():
+        self.alone = False
+        if self.can_copy() and self.copies:
             self.phase, self.deadline = "copy", time.monotonic() + ANSWER
             self.write(b"K")
         else:
@@ -359,7 +358,8 @@ class Session:
                 fields = f.read().rpartition(b")")[2].split()
         except (OSError, TypeError):
             return False
-        threads, resident = int(fields[17]), int(fields[21]) * 4096
+        threads, resident = int(fields[17]), int(fields[21]) * resource.getpagesize()
+        self.alone = threads == 1 and not self.pids
         return threads == 1 and (not self.memory or resident <= self.memory // 2)
 
     def idle(self):
@@ -378,7 +378,8 @@ class Session:
         self.cell, self.why, self.died = cell, "", None
         self.printed = 0
         self.phase = "running"
-        self.pids = self.processes()
+        if not self.alone:
+            self.pids = self.processes()
         self.begin = time.monotonic()
         self.stop_at = self.begin + limit
         self.write(b"X", cell, source)
@@ -450,7 +451,7 @@ class Session:
             facts.append(b"before=%d\n" % self.lost)
             self.lost = None
         self.cell = None
-        n = ooms()
+        n = ooms() if self.counts else None
         if n is not None:
             facts.append(b"oom=%d\n" % n)
         if self.copies_lost:
@@ -532,11 +533,12 @@ class Session:
     def scan(self):
         found = {}
         try:
-            os.mkdir(DIR, 0o755)
-        except OSError:
-            pass
-        try:
-            self.scan_into(found, self.open_dir(()), "", 0)
+            try:
+                fd = self.open_dir(())
+            except FileNotFoundError:
+                os.mkdir(DIR, 0o755)
+                fd = self.open_dir(())
+            self.scan_into(found, fd, "", 0)
         except OSError:
             pass
         return found

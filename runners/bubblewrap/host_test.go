@@ -45,6 +45,8 @@ func TestMain(m *testing.M) {
 		helpHammer()
 	case "hog":
 		helpHog()
+	case "session":
+		helpSession()
 	}
 }
 
