@@ -38,7 +38,7 @@ type Answer struct {
 	// ID is the response that the conversation continues from: the last one
 	// that was completed. Empty means that there is none yet.
 	ID string `json:"id"`
-	// Turns is how many rounds of calls were run.
+	// Turns is how many turns, rounds of calls, the run had.
 	Turns int `json:"turns"`
 	// Usage counts the tokens of all responses.
 	Usage Usage `json:"usage"`

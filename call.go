@@ -12,7 +12,7 @@ import (
 
 // A Call is one request of the model to run a tool.
 type Call struct {
-	// Turn is the round, counted from one within a run, that the call is of.
+	// Turn is the number of the turn that the call is of, from one within a run.
 	Turn int
 	// ID pairs the call with its output. It is the model's, unique within a
 	// response.

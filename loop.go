@@ -37,15 +37,15 @@ type Loop struct {
 	Instructions string
 	// Tools are those that the model may call. Their names are unique.
 	Tools []Tool
-	// MaxTurns is how many rounds of tool calls a run may have; the model's
-	// answer to the last of them may still be text. Zero means DefaultMaxTurns,
+	// MaxTurns is how many turns, rounds of tool calls, a run may have; the
+	// model's answer to the last of them may still be text. Zero means DefaultMaxTurns,
 	// negative no limit.
 	MaxTurns int
 	// FinalAnswer asks the model for a final answer when MaxTurns is reached,
 	// instead of ending the run with ErrMaxTurns: the request after the last
-	// round forbids further calls (tool_choice "none", the tools still listed).
+	// turn forbids further calls (tool_choice "none", the tools still listed).
 	FinalAnswer bool
-	// MaxRepeats is how many rounds in a row may repeat the one before, with the
+	// MaxRepeats is how many turns in a row may repeat the one before, with the
 	// same calls and the same outputs, before the run stops with ErrRepeating.
 	// Zero or less means no limit.
 	MaxRepeats int
@@ -105,8 +105,8 @@ type Loop struct {
 	// request of a run and is set to auto in those that follow.
 	BeforeRequest func(context.Context, *responses.ResponseNewParams) error
 	// Logger gets a debug record for each attempt to send a request and for each
-	// call, and an error record for what the host should look into. Records carry
-	// the context of the run, and no prompt, argument or output. Nil means none.
+	// call, and an error record for what the host should look into. Records have
+	// the context of the run. Nil means none.
 	Logger *slog.Logger
 	// Observer, if not nil, watches the runs, for traces and metrics.
 	Observer Observer
@@ -162,7 +162,7 @@ type run struct {
 	requests     int // made so far
 	badTurns     int
 	repeats      int
-	lastRound    string // calls and outputs of the round before
+	lastRound    string // calls and outputs of the turn before
 }
 
 // options are what the ways to start a run differ in.
@@ -255,9 +255,9 @@ func (r *run) runTurns(ctx context.Context) error {
 			r.answer.Pending = r.newCalls(calls, r.answer.Turns+1)
 			r.answer.Partial = response.text()
 			if len(calls) == 0 {
-				return fmt.Errorf("%w: after %d rounds a program is not at its end", ErrMaxTurns, r.maxTurns)
+				return fmt.Errorf("%w: a program that the API runs has not ended after %d turns", ErrMaxTurns, r.maxTurns)
 			}
-			return fmt.Errorf("%w: %d calls after %d rounds were not run", ErrMaxTurns, len(calls), r.maxTurns)
+			return fmt.Errorf("%w: %d calls after %d turns were not run", ErrMaxTurns, len(calls), r.maxTurns)
 		}
 		r.answer.Turns++
 		r.answer.Pending = r.newCalls(calls, r.answer.Turns)

@@ -80,7 +80,7 @@ func (a *Answer) checkPrompts(isNew bool) error {
 			return &ConfigError{Field: field + ".Role", Reason: fmt.Sprintf(`is %q, neither "user" nor "assistant"`, m.Role)}
 		}
 		if m.Role == "assistant" && len(m.Parts) > 0 {
-			return &ConfigError{Field: field + ".Parts", Reason: "are set, but only a user's message has them"}
+			return &ConfigError{Field: field + ".Parts", Reason: "are set, but only a message of a user can have them"}
 		}
 		if err := m.check(field+".Text", field+".Parts"); err != nil {
 			return err

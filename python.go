@@ -69,9 +69,9 @@ func checkPython(r Runner, limits Limits) error {
 	case r == nil:
 		return errors.New("the runner is nil")
 	case limits.Time < 0:
-		return fmt.Errorf("Limits.Time %v is negative; every program has a limit, and zero means the runner's", limits.Time)
+		return fmt.Errorf("Limits.Time %v is negative; zero means the runner's default, and no program runs without a limit", limits.Time)
 	case limits.Memory < 0:
-		return fmt.Errorf("Limits.Memory %d is negative; every program has a limit, and zero means the runner's", limits.Memory)
+		return fmt.Errorf("Limits.Memory %d is negative; zero means the runner's default, and no program runs without a limit", limits.Memory)
 	}
 	return nil
 }
@@ -95,10 +95,10 @@ func pythonIntro(version string) string {
 		version = " " + version
 	}
 	return "Runs a Python" + version + " program in a fresh sandbox and returns its exit_code, timed_out, stdout and stderr." +
-		" Use it to compute rather than to guess. Nothing is kept between calls: each starts from the beginning."
+		" Use it to compute instead of guessing. Nothing is kept from one call to the next."
 }
 
-const pythonRest = " exit_code is null when the program was killed; stderr then says by what. Long output loses its middle."
+const pythonRest = " If the program was killed, exit_code is null and the last line of stderr says why. Long output is cut in the middle."
 
 // describeEnvironment says what is true of env.
 func describeEnvironment(env Environment, limits Limits) string {
@@ -107,9 +107,9 @@ func describeEnvironment(env Environment, limits Limits) string {
 		b.WriteString(" There is no network, so nothing can be installed or downloaded.")
 	}
 	if len(env.Packages) > 0 {
-		b.WriteString(" Beside the standard library there are: " + strings.Join(env.Packages, ", ") + ".")
+		b.WriteString(" Beside the standard library these packages are installed: " + strings.Join(env.Packages, ", ") + ".")
 	} else {
-		b.WriteString(" Count on the standard library alone.")
+		b.WriteString(" Only the standard library is available.")
 	}
 	if env.Writable != "" {
 		b.WriteString(" Files can be written to " + env.Writable + ".")

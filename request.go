@@ -177,7 +177,7 @@ func (r *run) checkEdited(p *responses.ResponseNewParams) error {
 	case p.Background.Valid() && p.Background.Value:
 		return &ConfigError{Field: hook + "background", Reason: "is true, but a Loop waits for its responses"}
 	case p.Input.OfInputItemList == nil && (r.keepItems || len(r.answer.Open) > 0):
-		return &ConfigError{Field: hook + "input", Reason: "is no list of items any more, but the conversation or the outputs of calls are in it; add to OfInputItemList"}
+		return &ConfigError{Field: hook + "input", Reason: "is no longer a list of items, which has the conversation or the outputs of calls in it; append to OfInputItemList instead"}
 	case r.loop.State == Stateless && stored:
 		return &ConfigError{Field: hook + "store", Reason: "is not false, but Loop.State is Stateless"}
 	case r.loop.State == Stateless && p.PreviousResponseID.Valid():

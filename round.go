@@ -396,7 +396,7 @@ func (r *run) checkProgress(round []*outcome) error {
 		r.badTurns = 0
 	}
 	if r.badTurns == maxBadTurns {
-		return fmt.Errorf("%w: %d rounds of calls in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, last)
+		return fmt.Errorf("%w: %d turns in a row, the last with: %.300s", ErrBadCalls, maxBadTurns, last)
 	}
 	if r.maxRepeats > 0 {
 		if s := calls.String(); s == r.lastRound {
@@ -405,7 +405,7 @@ func (r *run) checkProgress(round []*outcome) error {
 			r.lastRound, r.repeats = s, 0
 		}
 		if r.repeats > r.maxRepeats {
-			return fmt.Errorf("%w: %d rounds were the same", ErrRepeating, r.repeats+1)
+			return fmt.Errorf("%w: %d turns were the same", ErrRepeating, r.repeats+1)
 		}
 	}
 	return nil

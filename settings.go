@@ -48,7 +48,7 @@ func (l *Loop) settings(ctx context.Context) (*settings, error) {
 		return nil, &ConfigError{Field: "Loop.Client", Reason: "is nil; give it the Responses field of openai-go's client"}
 	}
 	if _, ok := l.Client.(*responses.ResponseService); l.WebSocket && !ok {
-		return nil, &ConfigError{Field: "Loop.WebSocket", Reason: fmt.Sprintf("is set, but a Client of type %T has none; give it a *responses.ResponseService", l.Client)}
+		return nil, &ConfigError{Field: "Loop.WebSocket", Reason: fmt.Sprintf("is set, but a Client of type %T cannot open one; use a *responses.ResponseService", l.Client)}
 	}
 	if l.Model == "" && l.BeforeRequest == nil {
 		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}

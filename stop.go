@@ -14,7 +14,7 @@ type StopReason string
 // StopInvalid nothing was sent.
 const (
 	StopAnswered    StopReason = "answered"    // no error: the model answered
-	StopMaxTurns    StopReason = "max_turns"   // ErrMaxTurns: the model asks for more rounds of calls than MaxTurns
+	StopMaxTurns    StopReason = "max_turns"   // ErrMaxTurns: the model asks for more turns than MaxTurns
 	StopApproval    StopReason = "approval"    // ErrApproval: calls wait for a decision; they are Pending
 	StopTruncated   StopReason = "truncated"   // ErrTruncated: the response was cut at a limit of tokens
 	StopFiltered    StopReason = "filtered"    // ErrFiltered: the content filter cut the response
@@ -22,7 +22,7 @@ const (
 	StopRefused     StopReason = "refused"     // ErrRefused: the model refused; its words are Text
 	StopEmpty       StopReason = "empty"       // ErrEmpty: the response has no text
 	StopMismatch    StopReason = "mismatch"    // ErrMismatch: the answer does not fit the type given to RunAs
-	StopBadCalls    StopReason = "bad_calls"   // ErrBadCalls: round after round of calls that cannot be made
+	StopBadCalls    StopReason = "bad_calls"   // ErrBadCalls: turn after turn of calls that cannot be made
 	StopRepeating   StopReason = "repeating"   // ErrRepeating: the same calls with the same outputs, MaxRepeats times
 	StopAborted     StopReason = "aborted"     // *ToolError: a tool called Abort; or the error of a hook of the Loop
 	StopRequest     StopReason = "request"     // *RequestError: no response came
@@ -96,13 +96,13 @@ func endedBy(cause error) func(error) bool {
 // Errors of runs that ended without an answer. The [Answer] beside them says the
 // same in its field Stop and is good for [Loop.Continue].
 var (
-	// ErrMaxTurns: the model asked for another round of calls after the last
+	// ErrMaxTurns: the model asked for another turn after the last
 	// one allowed. They were not run and are the Answer's Pending.
 	ErrMaxTurns = errors.New("fnloop: turn limit reached")
 	// ErrApproval: calls wait for a decision; see [Answer.Approve].
 	ErrApproval = errors.New("fnloop: calls need approval")
 	// ErrBusy: another run of this process is at the same conversation.
-	ErrBusy = errors.New("fnloop: another run is at this conversation")
+	ErrBusy = errors.New("fnloop: another run uses this conversation")
 	// ErrIncomplete: the response was cut short. ErrTruncated and ErrFiltered
 	// are its kinds that have a name.
 	ErrIncomplete = errors.New("fnloop: incomplete response")
@@ -115,10 +115,10 @@ var (
 	// ErrEmpty: the response was completed without any text for the user.
 	ErrEmpty = errors.New("fnloop: empty answer")
 	// ErrBadCalls: nothing but unknown tools and arguments that do not fit, for
-	// several rounds in a row.
-	ErrBadCalls = errors.New("fnloop: the model keeps calling tools wrongly")
+	// several turns in a row.
+	ErrBadCalls = errors.New("fnloop: the model keeps making calls that cannot run")
 	// ErrRepeating: the model made the same calls with the same outputs in more
-	// than [Loop.MaxRepeats] rounds in a row.
+	// than [Loop.MaxRepeats] turns in a row.
 	ErrRepeating = errors.New("fnloop: the model repeats itself")
 )
 

@@ -46,15 +46,15 @@ type Tool struct {
 	// learns that the tool timed out, and the run goes on. Zero or less means no
 	// limit but the run's own.
 	Timeout time.Duration
-	// Serial keeps a call from running beside any other of its round.
+	// Serial keeps a call from running beside any other of its turn.
 	Serial bool
-	// Ordered makes the calls of this tool in one round run one at a time, in
+	// Ordered makes the calls of this tool in one turn run one at a time, in
 	// the order in which the model made them. Calls of other tools run beside
 	// them. It is for a tool whose calls build on each other.
 	Ordered bool
 	// NeedsApproval, if not nil, reports whether a call may run only once it was
 	// approved. The run then stops with [ErrApproval] when the other calls of
-	// the round are done. [Always] is such a function.
+	// the turn are done. [Always] is such a function.
 	NeedsApproval func(context.Context, Call) bool
 	// Custom makes the tool a custom one: the model writes free text instead of
 	// JSON, and a call's Arguments are that text. Parameters must be nil then.
@@ -123,7 +123,7 @@ func MustTool[In, Out any](name, description string, fn func(context.Context, In
 
 // Abort makes an error that stops the run when a handler returns it. The caller
 // gets it as a [*ToolError] around err; the model never reads it. The outputs
-// of the round's other calls are kept in the Answer.
+// of the turn's other calls are kept in the Answer.
 func Abort(err error) error {
 	if err == nil {
 		err = errors.New("aborted by the tool")

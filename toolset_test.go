@@ -211,7 +211,7 @@ func TestPythonToolAsksLate(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, asked+1, r.asked.Load(), "an answer is kept")
 			for _, req := range srv.Requests() {
-				for _, part := range []string{"Runs a Python 3.13.1 program", "numpy", "run for 1m0s", "64 MiB", "loses its middle"} {
+				for _, part := range []string{"Runs a Python 3.13.1 program", "numpy", "run for 1m0s", "64 MiB", "cut in the middle"} {
 					require.Contains(t, string(req.Body), part)
 				}
 			}

@@ -210,7 +210,7 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 		}
 		if answer.Turns > q.opts.maxTurns && errors.Is(err, fnloop.ErrApproval) {
 			answer.Turns, answer.Stop = q.opts.maxTurns, fnloop.StopMaxTurns
-			err = fmt.Errorf("%w: %d calls after %d rounds were not run", fnloop.ErrMaxTurns, len(answer.Pending), answer.Turns)
+			err = fmt.Errorf("%w: %d calls after %d turns were not run", fnloop.ErrMaxTurns, len(answer.Pending), answer.Turns)
 		}
 		if q.session != nil {
 			if e := q.saved(q.session.Save(answer)); err == nil {

@@ -325,7 +325,7 @@ func TestApproveMaxTurns(t *testing.T) {
 	x.expect(`Run it\?.*: $`)
 	x.send("y\n")
 	got := x.end(3)
-	if !strings.Contains(got, "askpy: turn limit reached: 1 calls after 1 rounds were not run") || strings.Contains(got, "Run it") {
+	if !strings.Contains(got, "askpy: turn limit reached: 1 calls after 1 turns were not run") || strings.Contains(got, "Run it") {
 		t.Errorf("the terminal shows %q", got)
 	}
 }
