@@ -17,7 +17,7 @@ import (
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/agui"
-	"github.com/fnloop/fnloop/internal/frontends"
+	"github.com/fnloop/fnloop/internal/frontendtest"
 	rt "github.com/fnloop/fnloop/responsestest"
 )
 
@@ -122,11 +122,11 @@ func TestWrite(t *testing.T) {
 // TestClient has the client that front ends use read every stream. It refuses one
 // in which anything begins or ends out of order.
 func TestClient(t *testing.T) {
-	var jobs []frontends.Job
+	var jobs []frontendtest.Job
 	for _, s := range scenarios() {
-		jobs = append(jobs, frontends.Job{Client: "agui", Stream: stream(t, s)})
+		jobs = append(jobs, frontendtest.Job{Client: "agui", Stream: stream(t, s)})
 	}
-	for i, got := range frontends.Read(t, jobs) {
+	for i, got := range frontendtest.Read(t, jobs) {
 		s := scenarios()[i]
 		require.NotEmpty(t, got.Events, s.name)
 		if s.failed {

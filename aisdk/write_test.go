@@ -19,7 +19,7 @@ import (
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/aisdk"
-	"github.com/fnloop/fnloop/internal/frontends"
+	"github.com/fnloop/fnloop/internal/frontendtest"
 	rt "github.com/fnloop/fnloop/responsestest"
 )
 
@@ -138,7 +138,7 @@ func TestWrite(t *testing.T) {
 
 // TestClients has the packages that browsers use read every stream.
 func TestClients(t *testing.T) {
-	var jobs []frontends.Job
+	var jobs []frontendtest.Job
 	var of []scenario
 	for _, s := range scenarios(t) {
 		body := stream(t, s)
@@ -146,14 +146,14 @@ func TestClients(t *testing.T) {
 			if s.modern && client == "ai5" {
 				continue
 			}
-			job := frontends.Job{Client: client, Stream: body}
+			job := frontendtest.Job{Client: client, Stream: body}
 			if s.before != "" {
 				job.Message = json.RawMessage(s.before)
 			}
 			jobs, of = append(jobs, job), append(of, s)
 		}
 	}
-	for i, got := range frontends.Read(t, jobs) {
+	for i, got := range frontendtest.Read(t, jobs) {
 		name := of[i].name + " by " + jobs[i].Client
 		if of[i].errors {
 			assert.NotEmpty(t, got.Errors, name)

@@ -1,6 +1,6 @@
-// Package frontends runs the clients of chat front ends, in Node.js, on the streams
+// Package frontendtest runs the clients of chat front ends, in Node.js, on the streams
 // that a test has made. "npm ci" in its folder installs them.
-package frontends
+package frontendtest
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func Read(t *testing.T, jobs []Job) []Reading {
 	if _, err := exec.LookPath("node"); err != nil {
 		missing = "Node.js is not installed"
 	} else if _, err := os.Stat(filepath.Join(dir, "node_modules")); err != nil {
-		missing = "the clients are not installed: run npm ci in internal/frontends"
+		missing = "the clients are not installed: run npm ci in internal/frontendtest"
 	}
 	if missing != "" {
 		if os.Getenv("CI") != "" {
