@@ -48,23 +48,24 @@ func writeText(w io.Writer, answer *fnloop.Answer) (partial bool, err error) {
 	return partial, err
 }
 
-// writeEvent prints an event as a line of JSON, with its type first and what
-// else is given last.
-func writeEvent(w io.Writer, event fnloop.Event, more map[string]any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+// writeEvent prints an event as a line of JSON. The last one has the error, too.
+func writeEvent(w io.Writer, event fnloop.Event, failure string) error {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	members := []string{fmt.Sprintf(`"type":%q`, event.Type())}
-	for _, value := range []any{event, more} {
-		b.Reset()
-		if err := enc.Encode(value); err != nil {
+	if err := enc.Encode(event); err != nil {
+		return err
+	}
+	if failure != "" {
+		line.Truncate(line.Len() - len("}\n"))
+		line.WriteString(`,"error":`)
+		if err := enc.Encode(failure); err != nil {
 			return err
 		}
-		if inner := strings.TrimSpace(b.String()); len(inner) > len("{}") && inner[0] == '{' {
-			members = append(members, inner[1:len(inner)-1])
-		}
+		line.Truncate(line.Len() - len("\n"))
+		line.WriteString("}\n")
 	}
-	_, err := fmt.Fprintf(w, "{%s}\n", strings.Join(members, ","))
+	_, err := w.Write(line.Bytes())
 	return err
 }
 

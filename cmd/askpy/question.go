@@ -234,7 +234,7 @@ func (q *question) read(events iter.Seq2[fnloop.Event, error]) (answer *fnloop.A
 		if done, ok := event.(fnloop.Done); ok {
 			answer, err = done.Answer, failure
 		} else if q.opts.events && q.eventsErr == nil {
-			q.eventsErr = writeEvent(q.stdout, event, nil)
+			q.eventsErr = writeEvent(q.stdout, event, "")
 		}
 		q.progress.Event(event)
 	}
@@ -248,7 +248,7 @@ func (q *question) answer(answer *fnloop.Answer, failure string) (partial bool, 
 	case q.opts.events && q.eventsErr != nil:
 		return false, q.eventsErr
 	case q.opts.events:
-		return false, writeEvent(q.stdout, fnloop.Done{Answer: view(answer)}, map[string]any{"error": failure})
+		return false, writeEvent(q.stdout, fnloop.Done{Answer: view(answer)}, failure)
 	case q.opts.json:
 		return false, writeJSON(q.stdout, answer, failure)
 	case q.progress.Streams():

@@ -203,6 +203,44 @@ func TestLiveOutput(t *testing.T) {
 	x.end(0)
 }
 
+// Of a long program and a flood of output a terminal gets the beginning and the
+// end; --verbose shows all.
+func TestFold(t *testing.T) {
+	needSandbox(t)
+	program := "import sys\nprint('x' * 1000)\nfor i in range(500):\n    print('line', i)\nprint('oops', file=sys.stderr)\n" + strings.Repeat("# remark\n", 20)
+	arguments, err := json.Marshal(map[string]string{"code": program})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, flags string
+		all         bool
+	}{{"folded", "", false}, {"verbose", " --verbose", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			server := responsestest.NewServer(responsestest.Call("call_1", "run_python", string(arguments)), responsestest.Text("Done."))
+			defer server.Close()
+			x := onTerminal(t, server, "askpy --runner bubblewrap"+test.flags+" 'count'")
+			shown := regexp.MustCompile(`\x1b\[[0-9;]*[mK]`).ReplaceAllString(x.expect(`Done\.\r\n`), "")
+			x.end(0)
+			for _, want := range []string{"| for i in range(500):", "stdout| line 0\r\n", "stdout| line 499", "stderr| oops"} {
+				if !strings.Contains(shown, want) {
+					t.Errorf("no %q in %q", want, shown)
+				}
+			}
+			for _, mark := range []string{"| [17 more lines; --verbose shows them]", "[the middle is not shown; --verbose shows it]", "stdout| " + strings.Repeat("x", 200) + "..."} {
+				if strings.Contains(shown, mark) == test.all {
+					t.Errorf("%q is shown: %v, in %q", mark, test.all, shown)
+				}
+			}
+			for _, middle := range []string{"stdout| line 250\r\n", strings.Repeat("x", 1000)} {
+				if strings.Contains(shown, middle) != test.all {
+					t.Errorf("%.20q is shown: %v, in %q", middle, !test.all, shown)
+				}
+			}
+		})
+	}
+}
+
 // Each program is shown and asked for. What was decided goes to the model in
 // one request, and the run is one to who asked.
 func TestApprove(t *testing.T) {

@@ -28,7 +28,7 @@ func isBuiltin(opts options, env environment, prompt string) bool {
 // openWire chooses the wire. Whatever is wrong with its file shows here, before
 // anything is sent.
 func openWire(opts options, env environment, prompt string, p *terminal.Progress) (wire, error) {
-	live := http.RoundTripper(watched{newTransport(), p})
+	live := newTransport()
 	switch {
 	case opts.replay != "":
 		player, err := recording.Open(opts.replay, env.scrubber())
@@ -99,18 +99,3 @@ func (r recorded) finish(err error) error {
 type direct struct{ http.RoundTripper }
 
 func (direct) finish(err error) error { return err }
-
-// watched tells of the answers that are none, since the loop may try again for
-// a while.
-type watched struct {
-	http.RoundTripper
-	progress *terminal.Progress
-}
-
-func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := w.RoundTripper.RoundTrip(req)
-	if err == nil && res.StatusCode >= http.StatusBadRequest {
-		w.progress.Note("the API answered " + res.Status)
-	}
-	return res, err
-}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -31,7 +32,8 @@ type Progress struct {
 	width   func() int
 	out     io.Writer // of the answer as it comes, or nil
 	shared  bool      // out and w are terminals, so most likely the same
-	outputs bool      // the output of programs is shown
+	outputs bool      // programs and their output are shown
+	fold    bool      // but not all of them
 
 	mu      sync.Mutex
 	line    string                  // what the live line shows
@@ -70,6 +72,7 @@ func NewProgress(stdout, stderr io.Writer, o Options) *Progress {
 	if Is(stderr) && !o.Dumb && !p.quiet {
 		p.live, p.dim = true, !o.Plain
 		p.outputs = p.outputs || p.out != nil
+		p.fold = !p.verbose
 		fd := int(stderr.(*os.File).Fd())
 		p.width = func() int {
 			width, _, err := term.GetSize(fd)
@@ -163,6 +166,10 @@ func (p *Progress) Event(e fnloop.Event) {
 		p.said.Reset()
 		p.step(p.model+": thinking", "")
 		p.do(p.model + " is thinking")
+	case fnloop.Retry:
+		p.endLine()
+		p.note(retryLine(e))
+		p.do("waiting to send the request again")
 	case fnloop.TextDelta:
 		if e.Phase == commentary {
 			p.remark(e.Text)
@@ -182,6 +189,32 @@ func (p *Progress) Event(e fnloop.Event) {
 	case fnloop.CallFinished:
 		p.finished(e.CallResult)
 	}
+}
+
+// retryLine says why a request is sent again, and when.
+func retryLine(e fnloop.Retry) string {
+	why := "the request failed"
+	switch {
+	case e.StatusCode > 0:
+		why = strings.TrimSpace(fmt.Sprintf("the API answered %d %s", e.StatusCode, http.StatusText(e.StatusCode)))
+	case e.Code != "":
+		why = "the API answered " + e.Code
+	case e.Err != nil:
+		why += ": " + strings.TrimPrefix(e.Err.Error(), "fnloop: ")
+	}
+	when := "at once"
+	if e.Wait >= time.Millisecond {
+		when = "in " + rounded(e.Wait).String()
+	}
+	return fmt.Sprintf("%s; it is sent again %s", why, when)
+}
+
+// rounded is a duration as a person wants it.
+func rounded(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
 }
 
 // commentary is the phase of texts about the work.
@@ -263,9 +296,10 @@ type runningCall struct {
 
 // A printout is what was shown of a stream.
 type printout struct {
-	got     string // in all
-	partial string // its last line, which is not shown yet
-	full    bool   // more is not shown
+	shown   string // the lines that were
+	lines   int    // how many those are
+	partial string // what came after them
+	full    bool   // more is not shown while the program runs
 }
 
 // maxPrintout bounds what is shown of a stream while its program runs, in bytes.
@@ -276,7 +310,10 @@ func (p *Progress) started(call fnloop.Call) {
 	p.calls++
 	p.running[call.ID] = &runningCall{p.calls, time.Now(), map[string]*printout{"stdout": {}, "stderr": {}}}
 	more := ""
-	if p.verbose {
+	switch {
+	case p.outputs && p.fold:
+		more = block("", foldCode(code(call)))
+	case p.outputs:
 		more = block("", code(call))
 	}
 	p.step(fmt.Sprintf("%s #%d: running", call.Name, p.calls), more)
@@ -293,15 +330,33 @@ func (p *Progress) printed(e fnloop.CallOutput) {
 		return
 	}
 	text := e.Text
-	if room := maxPrintout - len(s.got); len(text) > room {
+	if room := maxPrintout - len(s.shown) - len(s.partial); len(text) > room {
 		s.full = true
 		text = strings.ToValidUTF8(text[:room], "") + "\n[more is not shown]\n"
+		if p.fold { // the end is shown instead
+			return
+		}
 	}
-	s.got += text
 	s.partial += text
-	i := strings.LastIndexByte(s.partial, '\n') + 1
-	p.aside(block(p.label(c, e.Stream), s.partial[:i]))
-	s.partial = s.partial[i:]
+	lines := ""
+	for !s.full || !p.fold {
+		i := strings.IndexByte(s.partial, '\n') + 1
+		if !p.fold {
+			i = strings.LastIndexByte(s.partial, '\n') + 1
+		}
+		if i == 0 {
+			break
+		}
+		line := s.partial[:i]
+		s.shown, s.partial = s.shown+line, s.partial[i:]
+		s.lines++
+		if p.fold {
+			s.full = s.lines == foldHead
+			line = clipLines(line)
+		}
+		lines += line
+	}
+	p.aside(block(p.label(c, e.Stream), lines))
 }
 
 // label names a stream, and its call where others run beside it.
@@ -321,23 +376,22 @@ func (p *Progress) finished(res fnloop.CallResult) {
 	if p.outputs {
 		for _, stream := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
 			s := c.prints[stream.name]
-			rest, ok := strings.CutPrefix(stream.text, s.got)
+			rest, ok := strings.CutPrefix(stream.text, s.shown)
 			if !ok { // something was left out
-				rest = ""
+				rest = s.partial
 			}
-			p.aside(block(p.label(c, stream.name), s.partial+rest))
+			if p.fold {
+				rest = foldRest(s.lines, rest)
+			}
+			p.aside(block(p.label(c, stream.name), rest))
 		}
 	}
 	delete(p.running, res.ID)
-	took := res.Duration.Round(time.Millisecond)
-	if took > time.Second {
-		took = took.Round(100 * time.Millisecond)
-	}
 	more := ""
 	if p.outputs && res.IsError {
 		more = block("", res.Text)
 	}
-	p.step(fmt.Sprintf("%s #%d: %s after %v", res.Name, c.number, how, took), more)
+	p.step(fmt.Sprintf("%s #%d: %s after %v", res.Name, c.number, how, rounded(res.Duration)), more)
 	if res.Name == pythonTool && runnerFailed(res.Err) {
 		p.write(fmt.Sprintf("askpy: %s #%d: %v\n", res.Name, c.number, res.Err))
 	}
@@ -395,6 +449,10 @@ func block(name, text string) string {
 func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.note(text)
+}
+
+func (p *Progress) note(text string) {
 	if !p.quiet {
 		p.write(text + "\n")
 	}

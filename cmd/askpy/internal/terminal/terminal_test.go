@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
@@ -89,5 +90,29 @@ func TestRunnerFails(t *testing.T) {
 	p.Stop()
 	if got, want := out.String(), "askpy: run_python #1: the disk is full\n"; got != want {
 		t.Errorf("progress = %q, want %q", got, want)
+	}
+}
+
+// Where a request is sent again, it is told why and when.
+func TestRetry(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		event fnloop.Retry
+		want  string
+	}{
+		{"status", fnloop.Retry{StatusCode: 503, Wait: 1500 * time.Millisecond}, "the API answered 503 Service Unavailable; it is sent again in 1.5s\n"},
+		{"odd status", fnloop.Retry{StatusCode: 599, Wait: 20 * time.Second}, "the API answered 599; it is sent again in 20s\n"},
+		{"within a response", fnloop.Retry{Code: "server_is_overloaded"}, "the API answered server_is_overloaded; it is sent again at once\n"},
+		{"network", fnloop.Retry{Err: errors.New("fnloop: dial: refused"), Wait: 523456 * time.Microsecond}, "the request failed: dial: refused; it is sent again in 523ms\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out strings.Builder
+			p := terminal.NewProgress(&out, &out, terminal.Options{})
+			p.Event(test.event)
+			p.Stop()
+			if got := out.String(); got != test.want {
+				t.Errorf("progress = %q, want %q", got, test.want)
+			}
+		})
 	}
 }
