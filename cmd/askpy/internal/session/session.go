@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fnloop/fnloop"
 )
@@ -40,6 +41,10 @@ type Notes struct {
 	Title string `json:"title,omitempty"` // the first prompt, cut
 }
 
+// patience is how long a file that is held is tried again. One that was killed
+// lets it go a moment later, with the last process that it was about to start.
+const patience = time.Second
+
 // Open opens the session of a file, which need not exist. The error is ErrHeld
 // where another process has it.
 func Open(name string) (*Session, error) {
@@ -48,8 +53,12 @@ func Open(name string) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{path: path}
-	for s.held == nil {
-		if err := s.open(); err != nil {
+	for begun := time.Now(); s.held == nil; {
+		err := s.open()
+		switch {
+		case errors.Is(err, ErrHeld) && time.Since(begun) < patience:
+			time.Sleep(10 * time.Millisecond)
+		case err != nil:
 			return nil, err
 		}
 	}
