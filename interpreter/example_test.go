@@ -3,6 +3,7 @@ package interpreter_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/fnloop/fnloop"
@@ -49,4 +50,33 @@ func ExampleSessions() {
 	// Output:
 	// {"status":"ok","result":"2"}
 	// The file has 2 rows.
+}
+
+// A program of one's own opens a session, passes a file in, and runs a cell.
+func ExampleOpen() {
+	runner := &fake.Runner{Cells: func(context.Context, *fake.Interpreter, interpreter.Cell) (interpreter.Execution, error) {
+		return interpreter.Execution{Displays: []interpreter.Display{{Main: true, Data: map[string][]byte{"text/plain": []byte("3")}}}}, nil
+	}} // bubblewrap.Runner and docker.Runner run it for real
+	upload := strings.NewReader("city,sales\nOslo,3\nRome,4\n")
+	if err := count(context.Background(), runner, upload); err != nil {
+		fmt.Println(err)
+	}
+	// Output: ok {"status":"ok","result":"3"}
+}
+
+func count(ctx context.Context, runner fnloop.Runner, upload io.Reader) error {
+	session, err := interpreter.Open(ctx, runner, interpreter.Config{})
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	if err := session.Put(ctx, "data.csv", upload); err != nil {
+		return err
+	}
+	e, err := session.Run(ctx, interpreter.Cell{Source: "n = len(open('data.csv').readlines()); n"})
+	if err != nil {
+		return err // the runner is at fault, or ctx ended
+	}
+	fmt.Println(e.Status, e.Text())
+	return nil
 }
