@@ -38,7 +38,8 @@ type Answer struct {
 	// ID is the response that the conversation continues from: the last one
 	// that was completed. Empty means that there is none yet.
 	ID string `json:"id"`
-	// Turns is how many turns, rounds of calls, the run had.
+	// Turns is how many turns, rounds of calls, the run had. A run that goes on
+	// after an approval counts those before it too.
 	Turns int `json:"turns"`
 	// Usage counts the tokens of all responses.
 	Usage Usage `json:"usage"`
@@ -100,7 +101,7 @@ type Answer struct {
 	// than the context does.
 	Cause string `json:"cause,omitempty"`
 	// Abandoned is how many handlers were left behind because they did not
-	// return when their context ended.
+	// return when their context ended. Hooks that were are in the log.
 	Abandoned int `json:"abandoned,omitempty"`
 }
 

@@ -1,7 +1,6 @@
 package fnloop
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -98,17 +97,13 @@ func (r *run) needsApproval(ctx context.Context, c *Call) bool {
 	if t == nil || t.NeedsApproval == nil || c.Decision != nil || t.checkArguments(c.Arguments) != nil {
 		return false
 	}
-	needs := true
-	err := guard(func() error {
-		asked := *c
-		asked.Arguments = bytes.Clone(c.Arguments)
+	var needs bool
+	asked := c.clone()
+	err := r.callHook(ctx, "NeedsApproval", func() error {
 		needs = t.NeedsApproval(ctx, asked)
 		return nil
 	})
-	if err != nil {
-		r.log.ErrorContext(ctx, "NeedsApproval panicked, so the call needs approval", "tool", c.Name, "call_id", c.ID, "error", err)
-	}
-	return needs
+	return err != nil || needs
 }
 
 // digest stands for what a call would do. Storage may change the white space of
@@ -116,6 +111,9 @@ func (r *run) needsApproval(ctx context.Context, c *Call) bool {
 func digest(c Call) string {
 	args := []byte(c.Arguments)
 	if !c.Custom {
+		if hasLoneSurrogate(args) { // decoding would make them all one
+			args = escapeText(args)
+		}
 		if canonical, ok := canonicalJSON(args); ok {
 			args = canonical
 		}
@@ -140,30 +138,51 @@ func checkDecisions(pending []Call) error {
 	return nil
 }
 
-// applyDecisions carries out the decisions on calls of the answer that the run
-// continues from. An approved call that was started before is not run again.
-func (r *run) applyDecisions(ctx context.Context) error {
+// resume carries out the decisions on calls of the answer that the run continues
+// from, and runs those again that were interrupted and are Repeatable. Any other
+// call that was started before, approved or not, has had its chance.
+func (r *run) resume(ctx context.Context) error {
 	a := r.answer
-	others, approved := []Call{}, []Call{}
+	others, ready := []Call{}, []Call{}
+	decided := false
 	for _, c := range a.Pending {
 		switch {
+		case r.runsAgain(&c):
+			c.Started, c.Repeated = false, true
+			ready = append(ready, c)
 		case c.Decision == nil || c.Started || c.Hosted: // the API makes what is hosted
+			decided = decided || c.Hosted && c.Decision != nil
 			others = append(others, c)
 		case c.Decision.Approve:
-			approved = append(approved, c)
+			ready = append(ready, c)
 		default:
+			decided = true
 			text := "rejected: this call was not approved and was not run"
 			if c.Decision.Reason != "" {
 				text += ": " + c.Decision.Reason
 			}
 			result := CallResult{Call: c.settled(), Output: r.errorOutput(text)}
 			a.Calls = append(a.Calls, result)
-			r.emit(CallFinished{result})
+			r.emit(CallFinished{result.clone()})
 		}
 	}
-	a.Pending = append(others, approved...)
-	if len(approved) > 0 {
-		if err := r.runRound(ctx, a.Pending[len(others):]); err != nil {
+	a.Pending = append(others, ready...)
+	ready = a.Pending[len(others):]
+	switch {
+	case !decided && len(ready) == 0:
+	case !r.prompted: // it is the run before that goes on, and its turns count on
+		a.Turns = max(0, r.earlierTurns)
+		for _, c := range ready {
+			a.Turns = max(a.Turns, c.Turn)
+		}
+	case len(ready) > 0: // the first turn of a run of its own
+		a.Turns = 1
+		for i := range ready {
+			ready[i].Turn = 1
+		}
+	}
+	if len(ready) > 0 {
+		if err := r.runRound(ctx, ready, len(ready)); err != nil {
 			return err
 		}
 	}
@@ -171,6 +190,16 @@ func (r *run) applyDecisions(ctx context.Context) error {
 		return slices.Index(a.Open, x.ID) - slices.Index(a.Open, y.ID)
 	})
 	return nil
+}
+
+// runsAgain reports whether c was interrupted and is to be run again. A user who
+// stopped it and asks for something else does not want it.
+func (r *run) runsAgain(c *Call) bool {
+	if !c.Started || c.Hosted || c.digest != "" && (c.Decision == nil || !c.Decision.Approve) || r.earlierStop == StopCancelled && r.prompted {
+		return false
+	}
+	t := r.tool(c.Name)
+	return t != nil && t.Repeatable
 }
 
 // callNames names the calls that need approval.

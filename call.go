@@ -32,6 +32,9 @@ type Call struct {
 	// Started reports, for a call that is pending in an [Answer], that its
 	// handler had begun: what it does may have happened.
 	Started bool
+	// Repeated reports that the call was started in an earlier run, which was
+	// interrupted, and is run again; see [Tool.Repeatable].
+	Repeated bool
 	// Decision is what was decided of a call that needs approval; see
 	// [Answer.Approve].
 	Decision *Decision
@@ -87,7 +90,7 @@ func (c CallResult) clone() CallResult {
 }
 
 // callJSON is the form of calls in JSON. Arguments that are a JSON object stay
-// one, any other text is a string that holds it. Where encoding/json would spell
+// one, if a database keeps it; any other text is a string that holds it. Where encoding/json would spell
 // the object in another way, Text has the model's own.
 type callJSON struct {
 	Turn       int             `json:"turn"`
@@ -97,6 +100,7 @@ type callJSON struct {
 	Arguments  json.RawMessage `json:"arguments"`
 	Text       string          `json:"arguments_text,omitempty"`
 	Started    bool            `json:"started,omitempty"`
+	Repeated   bool            `json:"repeated,omitempty"`
 	Output     *string         `json:"output,omitempty"`
 	IsError    *bool           `json:"is_error,omitempty"`
 	DurationMS *float64        `json:"duration_ms,omitempty"`
@@ -111,10 +115,10 @@ type callJSON struct {
 
 func (c Call) json() (callJSON, error) {
 	j := callJSON{
-		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started,
+		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started, Repeated: c.Repeated,
 		Custom: c.Custom, Hosted: c.Hosted, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
 	}
-	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) {
+	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) && storable(t) && !repeatsMember(t) {
 		j.Arguments = c.Arguments
 		if !bytes.Equal(compactJSON(c.Arguments), c.Arguments) {
 			j.Text = string(c.Arguments)
@@ -137,7 +141,7 @@ func (c *Call) set(j callJSON) error {
 		args = []byte(j.Text)
 	}
 	*c = Call{
-		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started,
+		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started, Repeated: j.Repeated,
 		Custom: j.Custom, Hosted: j.Hosted, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
 	}
 	return err

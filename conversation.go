@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/openai/openai-go/v3/packages/param"
@@ -70,7 +71,11 @@ func (r *run) addConversation(p *responses.ResponseNewParams, input []responses.
 	case Stateless:
 		p.Store = param.NewOpt(false)
 		p.Include = append(p.Include, responses.ResponseIncludableReasoningEncryptedContent)
-		input = append(overrides(a.Items), input...)
+		items := a.Items
+		if r.noReasoning {
+			items = withoutIDs(items)
+		}
+		input = append(overrides(items), input...)
 	}
 	p.Input.OfInputItemList = input
 }
@@ -105,6 +110,8 @@ func (r *run) recordRequest(p *responses.ResponseNewParams) error {
 // recordResponse adds a completed response, and what asked for it, to the items.
 func (r *run) recordResponse(response *response) {
 	if !r.keepItems {
+		r.answer.Items = nil // they are no longer the whole
+		r.requestItems, r.resend, r.noReasoning = nil, false, false
 		return
 	}
 	a := r.answer
@@ -112,7 +119,7 @@ func (r *run) recordResponse(response *response) {
 		a.Items = nil // what was sent begins with all of them
 	}
 	a.Items = slices.Concat(a.Items, r.requestItems, replayable(response.items()))
-	r.requestItems, r.resend = nil, false
+	r.requestItems, r.resend, r.noReasoning = nil, false, false
 }
 
 // replayable are the items of a response in the form in which they can be sent
@@ -165,6 +172,27 @@ func (r *run) resendIfForgotten(f *fault) bool {
 	return r.resend
 }
 
+// resendWithoutReasoning reports whether the API cannot read the reasoning in the
+// conversation, which is sealed for the model that made it, and makes the next
+// request leave it out, once.
+func (r *run) resendWithoutReasoning(f *fault) bool {
+	if f == nil || r.loop.State != Stateless || r.noReasoning || !slices.ContainsFunc(r.answer.Items, isReasoning) {
+		return false
+	}
+	said := strings.ReplaceAll(strings.ToLower(f.code+" "+f.message), "_", " ")
+	r.noReasoning = strings.Contains(said, "encrypted content")
+	var i int
+	if _, err := fmt.Sscanf(f.param, "input[%d]", &i); err == nil && 0 <= i && i < len(r.requestItems) { // a model that takes no reasoning at all
+		r.noReasoning = r.noReasoning || isReasoning(r.requestItems[i])
+	}
+	return r.noReasoning
+}
+
+func isReasoning(item json.RawMessage) bool {
+	var head struct{ Type string }
+	return json.Unmarshal(item, &head) == nil && head.Type == "reasoning"
+}
+
 // busy are the conversations that a run of this process is at. One run at a
 // time can add to a conversation: what another adds while the calls of a
 // response are open is refused.
@@ -185,7 +213,8 @@ func (r *run) lockConversation() (unlock func(), err error) {
 func (r *run) loadFrom(from *Answer, prompt string, parts []Content) {
 	a := r.answer
 	from = from.clone()
-	r.earlierStop = from.Stop
+	r.earlierStop, r.earlierTurns = from.Stop, from.Turns
+	r.prompted = prompt != "" || len(parts) > 0
 	a.ID = from.ID
 	a.Conversation = from.Conversation
 	a.ContextTokens = from.ContextTokens

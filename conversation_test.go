@@ -579,3 +579,44 @@ func TestItemsKeepTheirSpelling(t *testing.T) {
 		assert.Equal(t, tt.sent, string(answer.Items[1]))
 	}
 }
+
+// Reasoning is sealed for the model that made it. Another model goes on without.
+func TestReasoningOfAnotherModel(t *testing.T) {
+	sealed := rt.Join(rt.Item(`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"sealed elsewhere"}`), rt.Call("call_1", "ok", "{}"))
+	for name, refusal := range map[string]rt.Reply{
+		"code":            rt.Error(400, "invalid_encrypted_content", "could not be verified"),
+		"words":           rt.Error(400, "invalid_request_error", "Encrypted content could not be decrypted."),
+		"failed response": rt.Failed("invalid_encrypted_content", "could not be verified"),
+		"in a stream":     rt.Failed("invalid_encrypted_content", "could not be verified"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			loop, srv := play(t, sealed, refusal.Force(), rt.Text("one").Force(), rt.Text("two"))
+			loop.State, loop.Tools, loop.Attempts = fnloop.Stateless, []fnloop.Tool{echo("ok", "yes")}, 1
+			var ans *fnloop.Answer
+			var err error
+			if name == "in a stream" {
+				_, ans, err = watch(t, loop.Events(t.Context(), nil, "hi"))
+			} else {
+				ans, err = loop.Run(t.Context(), "hi")
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "one", ans.Text)
+			_, err = loop.Continue(t.Context(), store(t, ans), "and?")
+			require.NoError(t, err)
+			reqs := srv.Requests()
+			assert.Contains(t, string(reqs[1].Body), "sealed elsewhere")
+			for _, r := range reqs[2:] {
+				assert.NotContains(t, string(r.Body), "sealed elsewhere", "it is left out for good")
+				assert.Contains(t, string(r.Body), `"function_call_output"`)
+			}
+		})
+	}
+
+	loop, srv := play(t, rt.Text("one"), rt.Error(400, "invalid_encrypted_content", "could not be verified"))
+	loop.State = fnloop.Stateless
+	ans, err := loop.Run(t.Context(), "hi")
+	require.NoError(t, err)
+	_, err = loop.Continue(t.Context(), ans, "and?")
+	require.Error(t, err, "there is nothing to leave out")
+	assert.Len(t, srv.Requests(), 2)
+}

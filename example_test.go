@@ -192,6 +192,7 @@ func ExampleAnswer_json() {
 	fmt.Println(string(stored))
 	// Output:
 	// {
+	//   "version": 1,
 	//   "text": "Hello!",
 	//   "stop": "answered",
 	//   "id": "resp_2",

@@ -71,6 +71,13 @@ func canonicalJSON(data []byte) ([]byte, bool) {
 	return out, err == nil
 }
 
+// repeatsMember reports whether an object in the JSON has a member twice. A
+// database keeps one of them.
+func repeatsMember(data []byte) bool {
+	_, ok := canonicalJSON(escapeText(data)) // halves of surrogate pairs would be the same name
+	return !ok
+}
+
 // withoutMember is a JSON object without one of its members. The others stay as they
 // are, to the byte.
 func withoutMember(object json.RawMessage, member string) json.RawMessage {

@@ -38,13 +38,23 @@ type Loop struct {
 	// Tools are those that the model may call. Their names are unique.
 	Tools []Tool
 	// MaxTurns is how many turns, rounds of tool calls, a run may have; the
-	// model's answer to the last of them may still be text. Zero means DefaultMaxTurns,
+	// model's answer to the last of them may still be text. A run that goes on
+	// after an approval, without a new prompt, counts on. Zero means DefaultMaxTurns,
 	// negative no limit.
 	MaxTurns int
 	// FinalAnswer asks the model for a final answer when MaxTurns is reached,
 	// instead of ending the run with ErrMaxTurns: the request after the last
 	// turn forbids further calls (tool_choice "none", the tools still listed).
 	FinalAnswer bool
+	// MaxCalls is how many calls of one response are run. The others get an
+	// output that says that they were not run, and the run ends with
+	// ErrMaxCalls. Zero means DefaultMaxCalls, negative no limit.
+	MaxCalls int
+	// MaxTokens, if positive, is how many tokens a run may use, as its Usage
+	// counts them. It is looked at before each request, so the last response
+	// goes beyond it; the run then ends with ErrMaxTokens. What Continue begins
+	// is a run of its own.
+	MaxTokens int64
 	// MaxRepeats is how many turns in a row may repeat the one before, with the
 	// same calls and the same outputs, before the run stops with ErrRepeating.
 	// Zero or less means no limit.
@@ -60,9 +70,9 @@ type Loop struct {
 	// take in a request, where an image of 3 MB takes 4 MB. In the place of what
 	// does not fit the model reads a line of text. Zero means DefaultMaxMedia.
 	MaxMedia int
-	// Grace is how long a handler may go on when its context has ended. Zero
-	// means DefaultGrace, negative no time: the run goes on without the handler
-	// at once.
+	// Grace is how long a handler, a hook or the Client may go on when the
+	// context has ended. What has not returned by then is left behind. Zero
+	// means DefaultGrace, negative no time.
 	Grace time.Duration
 	// Attempts is how often a request is sent when the network fails or the API
 	// asks to try again. Handlers are never repeated. Zero means
@@ -95,8 +105,8 @@ type Loop struct {
 	// Checkpoint, if not nil, gets the state of the run before the handlers of a
 	// round start and after each of them finishes, so that a program that dies
 	// between can go on from what it stored last. The Answer is its own to keep.
-	// Its calls come one at a time, with a context that the caller's end does
-	// not end. Its error stops the run.
+	// Its calls come one at a time, with a context that ends Grace after the
+	// caller's. Its error stops the run.
 	Checkpoint func(context.Context, *Answer) error
 	// BeforeRequest, if not nil, may edit each request before it is sent: set
 	// the temperature, reasoning or metadata, add hosted tools, or input beside
@@ -150,6 +160,7 @@ type run struct {
 	ws           webSocket
 	requestItems []json.RawMessage
 	resend       bool // the conversation itself is sent in place of what was forgotten
+	noReasoning  bool // the conversation is sent without its reasoning
 	// earlierCalls are the IDs of those of answer.Calls that are of an earlier run;
 	// they are dropped once they were sent.
 	earlierCalls []string
@@ -157,6 +168,10 @@ type run struct {
 	loaded       []json.RawMessage // lists of tools that items of the conversation have loaded
 	keepItems    bool              // the conversation's items are kept
 	earlierStop  StopReason        // of the answer that the run continues from
+	earlierTurns int               // of it
+	prompted     bool              // the run has a prompt of its own
+	began        bool              // a request was sent or a handler has run
+	late         context.Context   // ends when the run must return
 	shown        string            // of an answer that broke off before the run, which begins it anew
 	states       toolStates
 	requests     int // made so far
@@ -196,6 +211,7 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 		if unlock, err = r.lockConversation(); err == nil {
 			defer unlock()
 			defer r.closeWebSocket()
+			defer r.startGrace(ctx)()
 			if l.BeforeRequest != nil { // which may not list what the conversation has loaded
 				r.loadTools(decodeItems(r.answer.Items))
 			}
@@ -235,7 +251,7 @@ func (r *run) check(prompt string, parts []Content) error {
 // runTurns is the one loop body: a request, what the response says, a round of
 // calls, and again.
 func (r *run) runTurns(ctx context.Context) error {
-	if err := r.applyDecisions(ctx); err != nil {
+	if err := r.resume(ctx); err != nil {
 		return err
 	}
 	r.shown, r.answer.Partial, r.answer.Interrupted = r.answer.Partial, "", false
@@ -251,17 +267,17 @@ func (r *run) runTurns(ctx context.Context) error {
 		if len(calls) == 0 && !r.answer.Paused {
 			return r.finish(response)
 		}
-		if r.answer.Turns == r.maxTurns {
+		if r.answer.Turns >= r.maxTurns {
 			r.answer.Pending = r.newCalls(calls, r.answer.Turns+1)
 			r.answer.Partial = response.text()
 			if len(calls) == 0 {
-				return fmt.Errorf("%w: a program that the API runs has not ended after %d turns", ErrMaxTurns, r.maxTurns)
+				return fmt.Errorf("%w: a program that the API runs has not ended after %d turns", ErrMaxTurns, r.answer.Turns)
 			}
-			return fmt.Errorf("%w: %d calls after %d turns were not run", ErrMaxTurns, len(calls), r.maxTurns)
+			return fmt.Errorf("%w: %d calls after %d turns were not run", ErrMaxTurns, len(calls), r.answer.Turns)
 		}
 		r.answer.Turns++
 		r.answer.Pending = r.newCalls(calls, r.answer.Turns)
-		if err := r.runRound(ctx, r.answer.Pending); err != nil {
+		if err := r.runRound(ctx, r.answer.Pending, r.maxCalls); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func PythonTool(r Runner, limits Limits) Tool {
 	tool := MustTool(pythonTool, description, func(ctx context.Context, in input) (Output, error) {
 		return runPython(ctx, r, in.Code, limits)
 	})
-	tool.about, tool.err = about, checkPython(r, limits)
+	tool.Repeatable, tool.about, tool.err = true, about, checkPython(r, limits)
 	return tool
 }
 
@@ -41,6 +41,7 @@ func CustomPythonTool(r Runner, limits Limits) Tool {
 		Name:        pythonTool,
 		Description: description + " Write the program itself and nothing else.",
 		Custom:      true,
+		Repeatable:  true,
 		Handle: func(ctx context.Context, call Call) (Output, error) {
 			return runPython(ctx, r, string(call.Arguments), limits)
 		},

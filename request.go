@@ -8,15 +8,6 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// A hookError is an error of one of the Loop's hooks.
-type hookError struct {
-	hook string
-	err  error
-}
-
-func (e *hookError) Error() string { return "fnloop: " + e.hook + ": " + e.err.Error() }
-func (e *hookError) Unwrap() error { return e.err }
-
 // request makes the next request of the conversation. Nothing but the items is
 // inherited from the response before, so everything else is in each.
 func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) {
@@ -37,11 +28,13 @@ func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) 
 	}
 	r.addConversation(&params, input)
 	r.offered = nil
-	last := l.FinalAnswer && a.Turns == r.maxTurns && len(l.Tools) > 0
+	last := l.FinalAnswer && a.Turns >= r.maxTurns && len(l.Tools) > 0
 	if l.BeforeRequest != nil {
-		if err := l.BeforeRequest(ctx, &params); err != nil {
-			return params, &hookError{"BeforeRequest", err}
+		edited := params // what a hook that was left behind goes on with
+		if err := r.callHook(ctx, "BeforeRequest", func() error { return l.BeforeRequest(ctx, &edited) }); err != nil {
+			return responses.ResponseNewParams{}, err
 		}
+		params = edited
 		if err := r.checkEdited(&params); err != nil {
 			return params, err
 		}

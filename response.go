@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -188,8 +189,106 @@ func convertResponse(res *responses.Response) (*response, error) {
 			it.Content, _ = json.Marshal(parts)
 		}
 		r.Output = append(r.Output, it)
+		raw, err := rawItem(&o, &it)
+		if err != nil {
+			return nil, &ProtocolError{ID: r.ID, Reason: fmt.Sprintf("item of type %q: %v", o.Type, err)}
+		}
+		r.raw = append(r.raw, raw)
 	}
 	return r, nil
+}
+
+// rawItem is the JSON of an item that was made field by field, in the form in
+// which the API takes it back. The fields that an item of its type must have are
+// there, empty or not; of all others those that are set.
+func rawItem(o *responses.ResponseOutputItemUnion, it *item) (json.RawMessage, error) {
+	required := map[string]any{}
+	switch o.Type {
+	case "message":
+		content := []map[string]any{}
+		for _, c := range o.Content {
+			if c.Type == "refusal" {
+				content = append(content, map[string]any{"type": c.Type, "refusal": c.Refusal})
+			} else {
+				content = append(content, map[string]any{"type": c.Type, "text": c.Text, "annotations": []any{}})
+			}
+		}
+		required["role"], required["content"] = cmp.Or(o.Role, "assistant"), content
+	case "function_call":
+		required["call_id"], required["name"], required["arguments"] = o.CallID, o.Name, it.arguments()
+	case "custom_tool_call":
+		required["call_id"], required["name"], required["input"] = o.CallID, o.Name, it.arguments()
+	case "reasoning":
+		summary := []map[string]any{}
+		for _, p := range o.Summary {
+			summary = append(summary, map[string]any{"type": "summary_text", "text": p.Text})
+		}
+		required["summary"] = summary
+	}
+	all, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(all, &fields); err != nil {
+		return nil, err
+	}
+	if output, ok := fields["output"].(map[string]any); ok {
+		delete(output, "type") // openai-go sets it whatever the output is
+	}
+	item, _ := onlySet(fields).(map[string]any)
+	if item == nil {
+		item = map[string]any{}
+	}
+	if o.Type == "reasoning" || o.Type == "message" {
+		delete(item, "content")
+	}
+	maps.Copy(item, required)
+	return json.Marshal(item)
+}
+
+// onlySet leaves out what is zero, and takes the alternative that is set of each
+// of openai-go's unions. It is nil if nothing is set.
+func onlySet(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any)
+		for key, value := range v {
+			if value = onlySet(value); value == nil {
+				continue
+			}
+			if strings.HasPrefix(key, "Of") {
+				return value
+			}
+			out[key] = value
+		}
+		if len(out) == 0 {
+			return nil
+		}
+		return out
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		out := make([]any, len(v))
+		for i, value := range v {
+			out[i] = onlySet(value)
+		}
+		return out
+	case string:
+		if v == "" {
+			return nil
+		}
+	case float64:
+		if v == 0 {
+			return nil
+		}
+	case bool:
+		if !v {
+			return nil
+		}
+	}
+	return v
 }
 
 // usage is what the response used, and whether it said so.

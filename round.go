@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // ErrUnknownTool is in [CallResult.Err] of a call of a tool that the request did
@@ -30,10 +28,15 @@ type round struct {
 	others []Call // pending calls that are not of this round
 	stop   context.CancelCauseFunc
 	began  time.Time
+	saving chan struct{} // held while Checkpoint runs
 
 	mu       sync.Mutex // of what follows, and of calls while they run
-	outcomes []*outcome // by call; nil while it has none
-	err      error      // what stopped the round, other than the caller
+	queue    []int      // the calls that wait for their turn
+	running  int
+	alone    bool            // what runs is serial
+	busy     map[string]bool // the ordered tools that run
+	outcomes []*outcome      // by call; nil while it has none
+	err      error           // what stopped the round, other than the caller
 }
 
 // An outcome is what became of a call.
@@ -46,23 +49,38 @@ type outcome struct {
 }
 
 // runRound runs calls, the last of the answer's Pending, and moves those that get
-// an output to its Calls. Its error is why the run cannot go on; whatever
-// finished until then is kept.
-func (r *run) runRound(ctx context.Context, calls []Call) error {
+// an output to its Calls. Those beyond limit get one without being run. Its error
+// is why the run cannot go on; whatever finished until then is kept.
+func (r *run) runRound(ctx context.Context, calls []Call, limit int) error {
 	roundCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	a := r.answer
-	rd := &round{run: r, calls: calls, others: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), outcomes: make([]*outcome, len(calls))}
+	r.began = true
+	rd := &round{run: r, calls: calls, others: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), busy: make(map[string]bool), saving: make(chan struct{}, 1), outcomes: make([]*outcome, len(calls))}
+	var tooMany []*outcome
 	for i := range calls {
-		if calls[i].Hosted || r.needsApproval(ctx, &calls[i]) {
-			calls[i].digest = digest(calls[i])
-			r.emit(ApprovalRequested{calls[i]})
+		c := &calls[i]
+		if len(rd.queue) >= limit && !c.Hosted { // the API makes what is hosted
+			text := fmt.Sprintf("not run: of the calls of one response at most %d are run", limit)
+			rd.outcomes[i] = &outcome{CallResult: CallResult{Call: c.settled(), Output: r.errorOutput(text), Err: ErrMaxCalls}}
+			tooMany = append(tooMany, rd.outcomes[i])
+			continue
 		}
+		if c.Hosted || r.needsApproval(ctx, c) {
+			c.digest = digest(*c)
+			r.emit(ApprovalRequested{c.clone()})
+		}
+		rd.queue = append(rd.queue, i)
 	}
+	rd.queue = slices.DeleteFunc(rd.queue, func(i int) bool { return calls[i].needsDecision() })
+	first := rd.startable()
 	rd.checkpoint(ctx)
-	r.emitWhile(func() { stop(errStopped) }, func() { rd.runAll(roundCtx) })
+	r.emitWhile(func() { stop(errStopped) }, func() { rd.runAll(roundCtx, first) })
 
-	a.Pending, a.Calls = rd.progress(false)
+	a.Pending, a.Calls = rd.progress()
+	for _, out := range tooMany {
+		r.emit(CallFinished{out.CallResult.clone()})
+	}
 	switch {
 	case rd.err != nil:
 		return rd.err
@@ -72,77 +90,83 @@ func (r *run) runRound(ctx context.Context, calls []Call) error {
 	if names := callNames(a.Pending); names != "" && len(rd.others) == 0 {
 		return fmt.Errorf("%w: %s", ErrApproval, names)
 	}
+	if len(tooMany) > 0 {
+		return fmt.Errorf("%w: %d of %d were not run", ErrMaxCalls, len(tooMany), len(calls))
+	}
 	return r.checkProgress(rd.outcomes)
 }
 
-// runAll runs the calls side by side, serial ones each alone.
-func (rd *round) runAll(ctx context.Context) {
-	for first := 0; first < len(rd.calls); {
-		last := first + 1
-		for !rd.serial(first) && last < len(rd.calls) && !rd.serial(last) {
-			last++
+// startable are the calls that may start now, in order: as many as run side by
+// side, a serial one alone, an ordered one after those of its tool. They count as
+// started, so that a checkpoint which is made before their handlers begin claims
+// neither too little nor too much: what waits for its turn has not started.
+func (rd *round) startable() (start []int) {
+	var waiting []int
+	held := make(map[string]bool) // ordered tools, a call of which waits
+	for at, i := range rd.queue {
+		t := rd.tool(rd.calls[i].Name)
+		serial := t != nil && t.Serial
+		if rd.alone || rd.parallel >= 0 && rd.running >= rd.parallel || serial && (rd.running > 0 || len(waiting) > 0) {
+			waiting = append(waiting, rd.queue[at:]...)
+			break
 		}
-		var group errgroup.Group
-		group.SetLimit(rd.parallel)
-		for _, chain := range rd.chains(first, last) {
-			begun := make(chan struct{})
-			group.Go(func() error {
-				for n, i := range chain {
-					rd.runOne(ctx, i, func() {
-						if n == 0 {
-							close(begun)
-						}
-					})
-				}
-				return nil
-			})
-			<-begun // so that the calls start in their order
-		}
-		group.Wait()
-		first = last
-	}
-}
-
-// chains divides calls that run side by side into those that run one after the
-// other: the calls of each ordered tool are one chain, any other call is one by
-// itself.
-func (rd *round) chains(first, last int) [][]int {
-	chains := make([][]int, 0, last-first)
-	var ordered map[string]int // the chain of a tool
-	for i := first; i < last; i++ {
-		if t := rd.tool(rd.calls[i].Name); t != nil && t.Ordered {
-			if at, ok := ordered[t.Name]; ok {
-				chains[at] = append(chains[at], i)
+		if t != nil && t.Ordered {
+			if rd.busy[t.Name] || held[t.Name] {
+				held[t.Name] = true
+				waiting = append(waiting, i)
 				continue
 			}
-			if ordered == nil {
-				ordered = make(map[string]int)
-			}
-			ordered[t.Name] = len(chains)
+			rd.busy[t.Name] = true
 		}
-		chains = append(chains, []int{i})
+		rd.alone = serial
+		rd.running++
+		rd.calls[i].Started = true
+		start = append(start, i)
 	}
-	return chains
+	rd.queue = waiting
+	return start
 }
 
-func (rd *round) serial(i int) bool {
-	t := rd.tool(rd.calls[i].Name)
-	return t != nil && t.Serial
+// runAll runs the calls, beginning with the first of them.
+func (rd *round) runAll(ctx context.Context, first []int) {
+	var running sync.WaitGroup
+	var start func([]int)
+	start = func(calls []int) {
+		for _, i := range calls {
+			if rd.announce(ctx, i) {
+				running.Go(func() { start(rd.runOne(ctx, i)) })
+			}
+		}
+	}
+	start(first)
+	running.Wait()
 }
 
-// runOne runs the call i unless the round has ended. It calls begun when that is
-// known and the reader has been told.
-func (rd *round) runOne(ctx context.Context, i int, begun func()) {
-	call := rd.calls[i]
-	runs := ctx.Err() == nil && !call.needsDecision()
-	if runs {
+// announce tells that the call i is about to start, in the order of the calls. It
+// reports false if the round has ended by then.
+func (rd *round) announce(ctx context.Context, i int) bool {
+	if ctx.Err() == nil {
+		rd.mu.Lock()
+		call := rd.calls[i].clone()
+		rd.mu.Unlock()
+		call.Started = false // that is for what was interrupted
 		rd.emitAside(CallStarted{call})
-		runs = rd.markStarted(ctx, i) // unless the reader has ended the run
 	}
-	begun()
-	if !runs {
-		return
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	if ctx.Err() != nil {
+		rd.calls[i].Started = false
+		return false
 	}
+	return true
+}
+
+// runOne runs the call i, and gives the calls that may start after it.
+func (rd *round) runOne(ctx context.Context, i int) (next []int) {
+	rd.mu.Lock()
+	call := rd.calls[i].clone()
+	rd.mu.Unlock()
+	call.Started = false
 	callCtx, end := rd.observeCall(ctx, call, rd.began)
 	out, left := rd.runCall(callCtx, call)
 	if end != nil {
@@ -159,23 +183,18 @@ func (rd *round) runOne(ctx context.Context, i int, begun func()) {
 		}
 		out = nil
 	}
-	if rd.outcomes[i] = out; out != nil {
-		rd.checkpointLocked(ctx)
+	rd.outcomes[i] = out
+	rd.running, rd.alone = rd.running-1, false
+	delete(rd.busy, call.Name)
+	if ctx.Err() == nil {
+		next = rd.startable()
 	}
 	rd.mu.Unlock()
 	if out != nil {
-		rd.emitAside(CallFinished{out.CallResult})
+		rd.checkpoint(ctx)
+		rd.emitAside(CallFinished{out.CallResult.clone()})
 	}
-}
-
-func (rd *round) markStarted(ctx context.Context, i int) bool {
-	rd.mu.Lock()
-	defer rd.mu.Unlock()
-	if ctx.Err() != nil {
-		return false
-	}
-	rd.calls[i].Started = true
-	return true
+	return next
 }
 
 // fail ends the round for a reason of its own. The first one counts.
@@ -186,53 +205,37 @@ func (rd *round) fail(err error) {
 	}
 }
 
+// checkpoint gives the host what the run would continue from if the process ended
+// now.
 func (rd *round) checkpoint(ctx context.Context) {
-	rd.mu.Lock()
-	defer rd.mu.Unlock()
-	rd.checkpointLocked(ctx)
-}
-
-// checkpointLocked gives the host what the run would continue from if the
-// process ended now. A call that may have started by then counts as started.
-func (rd *round) checkpointLocked(ctx context.Context) {
 	if rd.loop.Checkpoint == nil {
 		return
 	}
+	rd.saving <- struct{}{} // one at a time, in the order of what happened
+	defer func() { <-rd.saving }()
+	rd.mu.Lock()
 	now := *rd.answer
-	now.Pending, now.Calls = rd.progress(true)
+	now.Pending, now.Calls = rd.progress()
 	now.ToolState = rd.states.copy()
 	snapshot := now.clone()
-	err := guard(func() error { return rd.loop.Checkpoint(context.WithoutCancel(ctx), snapshot) })
-	if err != nil {
-		rd.fail(&hookError{"Checkpoint", err})
+	rd.mu.Unlock()
+	if err := rd.callHook(ctx, "Checkpoint", func() error { return rd.loop.Checkpoint(rd.late, snapshot) }); err != nil {
+		rd.mu.Lock()
+		defer rd.mu.Unlock()
+		rd.fail(err)
 	}
 }
 
-// guard calls f and makes an error of a panic in it, since it is called where
-// nobody could recover from one.
-func guard(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return f()
-}
-
 // progress are the answer's Pending and Calls with what the round has so far.
-func (rd *round) progress(mayHaveStarted bool) (pending []Call, done []CallResult) {
+func (rd *round) progress() (pending []Call, done []CallResult) {
 	pending = append([]Call{}, rd.others...)
 	done = slices.Clone(rd.answer.Calls)
 	for i, out := range rd.outcomes {
 		if out != nil {
 			done = append(done, out.CallResult)
-			continue
+		} else {
+			pending = append(pending, rd.calls[i])
 		}
-		c := rd.calls[i]
-		if mayHaveStarted && !c.needsDecision() {
-			c.Started = true
-		}
-		pending = append(pending, c)
 	}
 	return pending, done
 }
@@ -339,7 +342,7 @@ func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<-
 			res.Text = "the tool failed"
 		}
 		res.IsError, res.Content = true, nil
-		r.log.DebugContext(ctx, "handler failed", "tool", call.Name, "call_id", call.ID, "error", err.Error())
+		r.log.DebugContext(ctx, "handler failed", "tool", call.Name, "call_id", call.ID, "error", err)
 	}
 	out.Output = res.limited(r.maxOutput, r.maxMedia)
 	returned = true
@@ -412,7 +415,8 @@ func (r *run) checkProgress(round []*outcome) error {
 }
 
 // A PanicError is in [CallResult.Err] of a call whose handler panicked or left
-// its goroutine. The model reads only that the tool failed.
+// its goroutine, and in the error of a run that a hook or the Client ended so.
+// The model reads only that the tool failed.
 type PanicError struct {
 	Value any    // what the handler panicked with, or nil for runtime.Goexit
 	Stack []byte // of the handler's goroutine
@@ -420,9 +424,9 @@ type PanicError struct {
 
 func (e *PanicError) Error() string {
 	if e.Value == nil {
-		return "the handler ended its goroutine with runtime.Goexit"
+		return "ended its goroutine with runtime.Goexit"
 	}
-	return fmt.Sprintf("the handler panicked: %v", e.Value)
+	return fmt.Sprintf("panicked: %v", e.Value)
 }
 
 // Unwrap returns Value if it is an error.

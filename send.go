@@ -17,7 +17,7 @@ import (
 // nextResponse sends the next request until it gets a response that is worth
 // reading, and counts what every response used.
 func (r *run) nextResponse(ctx context.Context) (*response, error) {
-	params, err := r.request(ctx)
+	params, err := r.nextRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -32,6 +32,19 @@ func (r *run) nextResponse(ctx context.Context) (*response, error) {
 	return response, err
 }
 
+// nextRequest is request for what may still be sent. A *ConfigError says that
+// nothing was done, so what a hook breaks later than that is an error of the hook.
+func (r *run) nextRequest(ctx context.Context) (responses.ResponseNewParams, error) {
+	if most := r.loop.MaxTokens; most > 0 && r.answer.Usage.TotalTokens >= most {
+		return responses.ResponseNewParams{}, fmt.Errorf("%w: %d of %d tokens were used", ErrMaxTokens, r.answer.Usage.TotalTokens, most)
+	}
+	params, err := r.request(ctx)
+	if c, ok := err.(*ConfigError); ok && r.began {
+		err = &hookError{"BeforeRequest", errors.New(strings.TrimPrefix(c.Field, "BeforeRequest: ") + ": " + c.Reason)}
+	}
+	return params, err
+}
+
 // retry sends a request until it gets a response that is worth reading.
 func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *attempts) (*response, error) {
 	for {
@@ -39,6 +52,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			return nil, r.ended(ctx, t.last)
 		}
 		t.count++
+		r.began = true
 		start := time.Now()
 		response, fail := r.attempt(ctx, params)
 		if response != nil {
@@ -48,9 +62,9 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 			}
 		}
 		r.logRequest(ctx, t.count, time.Since(start), response, fail)
-		if r.resendIfForgotten(faultOf(response, fail)) {
+		if f := faultOf(response, fail); r.resendIfForgotten(f) || r.resendWithoutReasoning(f) {
 			var err error
-			if params, err = r.request(ctx); err != nil {
+			if params, err = r.nextRequest(ctx); err != nil {
 				return nil, err
 			}
 			t.count--
@@ -259,7 +273,14 @@ func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*
 	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
 		opts = append(opts, option.WithResponseBodyInto(&body))
 	}
-	res, err := r.loop.Client.New(ctx, params, opts...)
+	var res *responses.Response
+	err := r.bounded(func() (err error) {
+		res, err = r.loop.Client.New(ctx, params, opts...)
+		return err
+	})
+	if fail := clientFailure(err); fail != nil {
+		return nil, fail
+	}
 	if err != nil {
 		return nil, classify(err, httpRes)
 	}

@@ -14,6 +14,7 @@ import (
 // means the default and a negative value none: no limit, no wait, no retries.
 const (
 	DefaultMaxTurns     = 8
+	DefaultMaxCalls     = 128
 	DefaultParallel     = 8
 	DefaultAttempts     = 3
 	DefaultMaxRetryWait = time.Minute
@@ -29,6 +30,7 @@ type settings struct {
 	logger       *slog.Logger
 	tools        *toolset
 	maxTurns     int
+	maxCalls     int
 	maxRepeats   int
 	parallel     int
 	maxOutput    int
@@ -54,6 +56,7 @@ func (l *Loop) settings(ctx context.Context) (*settings, error) {
 		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}
 	}
 	s.maxTurns = setting(l.MaxTurns, DefaultMaxTurns, math.MaxInt)
+	s.maxCalls = setting(l.MaxCalls, DefaultMaxCalls, math.MaxInt)
 	s.maxRepeats = setting(l.MaxRepeats, 0, 0)
 	s.parallel = setting(l.Parallel, DefaultParallel, -1)
 	s.maxOutput = setting(l.MaxOutput, DefaultMaxOutput, math.MaxInt)

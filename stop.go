@@ -15,6 +15,8 @@ type StopReason string
 const (
 	StopAnswered    StopReason = "answered"    // no error: the model answered
 	StopMaxTurns    StopReason = "max_turns"   // ErrMaxTurns: the model asks for more turns than MaxTurns
+	StopMaxCalls    StopReason = "max_calls"   // ErrMaxCalls: a response has more calls than MaxCalls
+	StopMaxTokens   StopReason = "max_tokens"  // ErrMaxTokens: the run has used MaxTokens
 	StopApproval    StopReason = "approval"    // ErrApproval: calls wait for a decision; they are Pending
 	StopTruncated   StopReason = "truncated"   // ErrTruncated: the response was cut at a limit of tokens
 	StopFiltered    StopReason = "filtered"    // ErrFiltered: the content filter cut the response
@@ -54,6 +56,8 @@ var stops = []struct {
 	{StopDeadline, endedBy(context.DeadlineExceeded)},
 	{StopCancelled, typed[*endError]},
 	{StopMaxTurns, wraps(ErrMaxTurns)},
+	{StopMaxCalls, wraps(ErrMaxCalls)},
+	{StopMaxTokens, wraps(ErrMaxTokens)},
 	{StopApproval, wraps(ErrApproval)},
 	{StopBusy, wraps(ErrBusy)},
 	{StopTruncated, wraps(ErrTruncated)},
@@ -99,6 +103,12 @@ var (
 	// ErrMaxTurns: the model asked for another turn after the last
 	// one allowed. They were not run and are the Answer's Pending.
 	ErrMaxTurns = errors.New("fnloop: turn limit reached")
+	// ErrMaxCalls: a response had more calls than [Loop.MaxCalls]. The first of
+	// them were run, and the outputs of the others say that they were not.
+	ErrMaxCalls = errors.New("fnloop: too many calls in one response")
+	// ErrMaxTokens: the run has used [Loop.MaxTokens], and another request was
+	// not sent.
+	ErrMaxTokens = errors.New("fnloop: token limit reached")
 	// ErrApproval: calls wait for a decision; see [Answer.Approve].
 	ErrApproval = errors.New("fnloop: calls need approval")
 	// ErrBusy: another run of this process is at the same conversation.

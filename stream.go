@@ -110,6 +110,40 @@ func (f *sdkFeed) err() error {
 
 func (f *sdkFeed) close() error { return f.Close() }
 
+// A boundedFeed is one of a client that is not ours.
+type boundedFeed struct {
+	feed
+	run  *run
+	fail error // why there are no more events, if it is not the feed's word
+}
+
+func (f *boundedFeed) next() bool {
+	more := false
+	err := f.run.bounded(func() error {
+		more = f.feed.next()
+		return nil
+	})
+	if err != nil {
+		f.fail = fmt.Errorf("the Client: %w", err)
+		return false
+	}
+	return more
+}
+
+func (f *boundedFeed) err() error {
+	if f.fail != nil {
+		return f.fail
+	}
+	return f.feed.err()
+}
+
+func (f *boundedFeed) close() error {
+	if f.fail != nil { // it may be at work yet
+		return nil
+	}
+	return f.feed.close()
+}
+
 // stream sends a request once and emits the events of its response.
 func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -130,16 +164,32 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	case *responses.ResponseService:
 		var raw *http.Response
 		opts = append(opts, option.WithJSONSet("stream", true), option.WithResponseBodyInto(&raw))
-		if _, err := client.New(ctx, params, opts...); err != nil {
+		err := r.bounded(func() error {
+			_, err := client.New(ctx, params, opts...)
+			return err
+		})
+		if fail := clientFailure(err); fail != nil {
+			return nil, fail
+		}
+		if err != nil {
 			return nil, r.streamFailure(ctx, err, httpRes, nil)
 		}
 		events = rawFeed{ssestream.NewDecoder(raw)}
 	case Streamer:
-		s := client.NewStreaming(ctx, params, opts...)
-		if err := s.Err(); err != nil {
+		var s *ssestream.Stream[responses.ResponseStreamEventUnion]
+		err := r.bounded(func() error {
+			if s = client.NewStreaming(ctx, params, opts...); s == nil {
+				return &ProtocolError{Reason: "the client returned no stream"}
+			}
+			return s.Err()
+		})
+		if fail := clientFailure(err); fail != nil {
+			return nil, fail
+		}
+		if err != nil {
 			return nil, r.streamFailure(ctx, err, httpRes, nil)
 		}
-		events = &sdkFeed{Stream: s}
+		events = &boundedFeed{feed: &sdkFeed{Stream: s}, run: r}
 	}
 	defer events.close()
 

@@ -52,6 +52,13 @@ type Tool struct {
 	// the order in which the model made them. Calls of other tools run beside
 	// them. It is for a tool whose calls build on each other.
 	Ordered bool
+	// Repeatable says that a call which was interrupted may be run again, since
+	// it has no effect beyond its output. [Loop.Continue] then does that before
+	// the next request, and the call's Repeated is set, in [CallStarted] too. It
+	// does not where a user stopped the run and Continue has another prompt. Of
+	// other tools the model learns that what an interrupted call did is not
+	// known.
+	Repeatable bool
 	// NeedsApproval, if not nil, reports whether a call may run only once it was
 	// approved. The run then stops with [ErrApproval] when the other calls of
 	// the turn are done. [Always] is such a function.

@@ -22,12 +22,23 @@ func view(answer *fnloop.Answer) *fnloop.Answer {
 
 // writeJSON prints the answer as a JSON object.
 func writeJSON(w io.Writer, answer *fnloop.Answer, failure string) error {
-	enc := json.NewEncoder(w)
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(struct {
-		*fnloop.Answer
-		Error string `json:"error,omitempty"`
-	}{view(answer), failure})
+	if err := enc.Encode(view(answer)); err != nil {
+		return err
+	}
+	if failure != "" { // as the last member
+		buf.Truncate(buf.Len() - len("}\n"))
+		buf.WriteString(`,"error":`)
+		if err := enc.Encode(failure); err != nil {
+			return err
+		}
+		buf.Truncate(buf.Len() - len("\n"))
+		buf.WriteString("}\n")
+	}
+	_, err := w.Write(buf.Bytes())
+	return err
 }
 
 // writeText prints the text of the answer, or of one that broke off, and reports
@@ -91,10 +102,10 @@ func usageLine(a *fnloop.Answer) string {
 }
 
 // joined is the later of two answers with the counts and calls of the earlier
-// one, which it continues: to who asked they are one run.
+// one, which it continues: to who asked they are one run. The later one counts the
+// turns of both.
 func joined(earlier, later *fnloop.Answer) *fnloop.Answer {
 	a := *later
-	a.Turns += earlier.Turns
 	a.Responses += earlier.Responses
 	a.Unmetered += earlier.Unmetered
 	a.Abandoned += earlier.Abandoned
@@ -113,30 +124,19 @@ func joined(earlier, later *fnloop.Answer) *fnloop.Answer {
 	}
 	// The later one begins with what was open in the earlier one: outputs that
 	// are in both until they were sent, and outputs of what was pending.
-	open := map[string]bool{}
 	sent := map[string]bool{}
 	for _, id := range earlier.Open {
-		open[id], sent[id] = true, true
+		sent[id] = true
 	}
 	for _, c := range earlier.Pending {
 		delete(sent, c.ID)
 	}
 	a.Calls = slices.Clip(earlier.Calls)
 	for _, c := range later.Calls {
-		if !open[c.ID] {
-			c.Turn += earlier.Turns
-		}
 		if !sent[c.ID] {
 			a.Calls = append(a.Calls, c)
 		}
-		delete(open, c.ID) // the same ID again is another call's
-		delete(sent, c.ID)
-	}
-	a.Pending = slices.Clone(later.Pending)
-	for i, c := range a.Pending {
-		if !open[c.ID] {
-			a.Pending[i].Turn += earlier.Turns
-		}
+		delete(sent, c.ID) // the same ID again is another call's
 	}
 	return &a
 }

@@ -19,13 +19,13 @@ func TestJoined(t *testing.T) {
 		Open:    []string{"b", "c"},
 	}
 	unsent := &fnloop.Answer{ // it ended before it could send the outputs
-		Stop: fnloop.StopRequest, Open: []string{"b", "c"},
+		Stop: fnloop.StopRequest, Turns: 2, Open: []string{"b", "c"},
 		Calls: []fnloop.CallResult{result(2, "b"), result(2, "c")},
 	}
 	sent := &fnloop.Answer{
-		Stop: fnloop.StopApproval, Turns: 2, Responses: 2, Usage: fnloop.Usage{TotalTokens: 5},
-		Calls:   []fnloop.CallResult{result(2, "c"), result(1, "c"), result(2, "d")}, // an ID can come again
-		Pending: []fnloop.Call{call(2, "e")},
+		Stop: fnloop.StopApproval, Turns: 4, Responses: 2, Usage: fnloop.Usage{TotalTokens: 5},
+		Calls:   []fnloop.CallResult{result(2, "c"), result(3, "c"), result(4, "d")}, // an ID can come again
+		Pending: []fnloop.Call{call(4, "e")},
 		Open:    []string{"d", "e"},
 	}
 	for _, test := range []struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -208,10 +207,6 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 		if before != nil {
 			answer = joined(before, answer)
 		}
-		if answer.Turns > q.opts.maxTurns && errors.Is(err, fnloop.ErrApproval) {
-			answer.Turns, answer.Stop = q.opts.maxTurns, fnloop.StopMaxTurns
-			err = fmt.Errorf("%w: %d calls after %d turns were not run", fnloop.ErrMaxTurns, len(answer.Pending), answer.Turns)
-		}
 		if q.session != nil {
 			if e := q.saved(q.session.Save(answer)); err == nil {
 				err = e
@@ -222,8 +217,6 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 		if q.approver == nil || !errors.Is(err, fnloop.ErrApproval) {
 			return answer, err
 		}
-		// A Loop must have a round. One too many stops for approval above.
-		loop.MaxTurns = max(1, q.opts.maxTurns-answer.Turns)
 		before, from, prompt = answer, answer, ""
 	}
 }

@@ -231,7 +231,10 @@ func Unfinished(a *fnloop.Answer, prompt string) []string {
 		what := "was not run"
 		switch {
 		case c.Started:
-			what = "was running when the last run ended; it is not run again"
+			what = "was running when the last run ended; it is run again"
+			if a.Stop == fnloop.StopCancelled && prompt != "" || neededApproval(c) {
+				what = "was running when the last run ended; it is not run again"
+			}
 		case c.Waiting():
 			what = "waits for approval"
 		}
@@ -244,6 +247,13 @@ func Unfinished(a *fnloop.Answer, prompt string) []string {
 		lines = append(lines, fmt.Sprintf("not finished: the prompt %.100q is sent again", a.Prompt))
 	}
 	return lines
+}
+
+// neededApproval reports whether a call was not to run before it was approved.
+// What was approved counts for one run.
+func neededApproval(c fnloop.Call) bool {
+	c.Started = false
+	return c.Waiting()
 }
 
 // Resumable reports whether there is something to send without a prompt.
