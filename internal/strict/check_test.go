@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -228,4 +229,20 @@ func TestCheckManyPaths(t *testing.T) {
 		fmt.Fprintf(&defs, `,"d%d":%s`, i, closed(strings.Join(props, ","), names...))
 	}
 	_ = strict.Check([]byte(withDefs(`{"$ref":"#/$defs/d0"}`, "{"+defs.String()[1:]+"}")))
+}
+
+// TestCheckFollowsReferencesOnce has a chain of references that many branches
+// lead into. To follow it anew for each took ten seconds.
+func TestCheckFollowsReferencesOnce(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	var branches, defs strings.Builder
+	for i := range n {
+		branches.WriteString(`{"$ref":"#/$defs/d0"},`)
+		fmt.Fprintf(&defs, `"d%d":{"$ref":"#/$defs/d%d"},`, i, i+1)
+	}
+	schema := withDefs(`{"anyOf":[`+strings.TrimSuffix(branches.String(), ",")+`]}`, fmt.Sprintf(`{%s"d%d":{"type":"string"}}`, defs.String(), n))
+	start := time.Now()
+	require.NoError(t, strict.Check([]byte(schema)))
+	require.Less(t, time.Since(start), 5*time.Second)
 }

@@ -318,6 +318,10 @@ func embeds(t, iface reflect.Type) bool {
 	return false
 }
 
+// addMethod is what helps with a type that decodes itself, also one of somebody
+// else's.
+const addMethod = "add a method JSONSchema() *jsonschema.Schema that says what it takes, to a type of your own such as type My%s struct{ %s } if this one is not"
+
 // known handles the types that are not shown by their structure. It returns
 // nil for all others.
 func (g *generator) known(t reflect.Type) (*value, error) {
@@ -339,15 +343,17 @@ func (g *generator) known(t reflect.Type) (*value, error) {
 		return nil, g.fail(t, "a url.URL cannot be decoded from a JSON string; use a string and url.Parse")
 	}
 	switch {
+	case decodesJSON(t) && t.Name() == "":
+		return nil, g.fail(t, "UnmarshalJSON is promoted from an embedded field; use a named field in its place")
 	case decodesJSON(t) && embeds(t, jsonUnmarshaler):
-		return nil, g.fail(t, "UnmarshalJSON is promoted from an embedded field and decodes the whole struct; use a named field in its place")
+		return nil, g.fail(t, "UnmarshalJSON may be promoted from an embedded field, and then decodes the whole struct; use a named field in its place, or "+addMethod, rootName(t), TypeName(t))
 	case decodesJSON(t):
-		return nil, g.fail(t, "UnmarshalJSON may take any JSON; add a method JSONSchema() *jsonschema.Schema that says which, to a type of your own such as type My%s struct{ %s } if this one is not", rootName(t), TypeName(t))
+		return nil, g.fail(t, "UnmarshalJSON may take any JSON; "+addMethod, rootName(t), TypeName(t))
 	case !decodesText(t):
 		return nil, nil
 	case embeds(t, textUnmarshaler):
 		if fields, err := fieldsOf(t); err != nil || len(fields) > 0 || t.Name() == "" {
-			return nil, g.fail(t, "UnmarshalText is promoted from an embedded field and decodes the whole struct, so its other fields are lost; use a named field in its place")
+			return nil, g.fail(t, "UnmarshalText may be promoted from an embedded field, and then decodes the whole struct, so that its other fields are lost; use a named field in its place, or "+addMethod, rootName(t), TypeName(t))
 		}
 	}
 	return typed(text), nil
