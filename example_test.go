@@ -763,3 +763,41 @@ func ExampleCustomPythonTool() {
 	// print('a "b"')
 	// It printed a and b.
 }
+
+// A picture goes with the prompt. It is checked before anything is sent.
+func ExampleImageData() {
+	srv := responsestest.NewServer(responsestest.Text("A blue square."))
+	defer srv.Close()
+	loop := fnloop.Loop{Client: srv.Client(), Model: "gpt-5"}
+
+	_, err := fnloop.ImageData([]byte("<html>Please log in.</html>"))
+	fmt.Println(err)
+
+	picture, err := fnloop.ImageData([]byte("\x89PNG\r\n\x1a\n..."))
+	if err != nil {
+		panic(err)
+	}
+	answer, err := loop.Run(context.Background(), "What is this?", picture)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(answer.Text)
+	// Output:
+	// fnloop: image: the data is text/html, and the API takes PNG, JPEG, WebP and GIF
+	// A blue square.
+}
+
+// A Map in the arguments is a list of keys and values to the model.
+func ExampleMap() {
+	type headers struct {
+		Set fnloop.Map[string] `json:"set" description:"Headers by name."`
+	}
+	tool := fnloop.MustTool("set_headers", "Sets headers.", func(_ context.Context, in headers) (string, error) {
+		return fmt.Sprintf("%d set, %s", len(in.Set), in.Set["Accept"]), nil
+	})
+	out, err := tool.Handle(context.Background(), fnloop.Call{
+		Arguments: json.RawMessage(`{"set":[{"key":"Accept","value":"text/html"}]}`),
+	})
+	fmt.Println(out.Text, err)
+	// Output: 1 set, text/html <nil>
+}

@@ -28,8 +28,9 @@ type Output struct {
 	Truncated bool
 }
 
-// A Content is one part of an output: a text, an image or a file. Set Text, or
-// one of the others.
+// A Content is one part of a prompt or an output: a text, an image or a file. Set
+// Text, or one of the others; [ImageData], [FileData], [OpenContent] and their
+// like make one of data and check it.
 type Content struct {
 	Text string `json:"text,omitempty"`
 	// ImageURL is a web address or a data URL.
