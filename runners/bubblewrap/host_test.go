@@ -47,6 +47,8 @@ func TestMain(m *testing.M) {
 		helpHog()
 	case "session":
 		helpSession()
+	case "crowd":
+		helpCrowd()
 	}
 }
 
@@ -75,6 +77,43 @@ func helpHammer() {
 		}
 	}
 	select {}
+}
+
+// helpCrowd runs four programs at once that leave the first processes of their
+// sandboxes as little of the machine as they can, and says how long after its
+// limit something of them was left.
+func helpCrowd() {
+	const limit = 2 * time.Second
+	r := new(bubblewrap.Runner)
+	defer r.Close()
+	fmt.Println(r.Probe(context.Background()))
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			name := fmt.Sprintf("fnloop-crowd-%d-%d", os.Getpid(), i)
+			begin := time.Now()
+			res, err := r.Run(context.Background(), fnloop.Program{Limits: fnloop.Limits{Time: limit}, Source: `import os
+try: open('/proc/self/autogroup', 'w').write('19')
+except OSError: pass
+if os.fork() == 0: os.setsid(); os.execv('/bin/sleep', ['` + name + `', '60'])
+for i in range(1000):
+    try: child = os.fork()
+    except OSError: break
+    if child == 0:
+        os.setsid()
+        while True: pass
+while True: pass
+`})
+			if err != nil || res.End != fnloop.EndTimeout {
+				fmt.Printf("Run() = %+v, %v\n", res, err)
+			}
+			for len(slices.DeleteFunc(processes(name), func(s string) bool { return !strings.Contains(s, name+" 60") })) > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			fmt.Println("in time:", time.Since(begin)-res.Startup-limit < 3*time.Second)
+		})
+	}
+	wg.Wait()
 }
 
 // helpHog waits for a line and runs a program that takes all memory there is.
@@ -267,6 +306,24 @@ func venv(t *testing.T) string {
 }
 
 func TestUnprivileged(t *testing.T) {
+	const want = "uid=12345 cgroup=0 missing=1 err=<nil>\n\"65534\\nTrue\\nMemoryError\\n\" \"exit\" <nil>\n"
+	if out := unprivileged(t, "protection"); out != want {
+		t.Errorf("an unprivileged host has\n%s, want\n%s", out, want)
+	}
+}
+
+// Without a cgroup the processes of a sandbox are killed one by one, and share the
+// processors with all others of the machine.
+func TestUnprivilegedCrowd(t *testing.T) {
+	const want = "<nil>\nin time: true\nin time: true\nin time: true\nin time: true\n"
+	if out := unprivileged(t, "crowd"); out != want {
+		t.Errorf("an unprivileged host says\n%s, want\n%s", out, want)
+	}
+}
+
+// unprivileged runs a helper as a user without rights and gives what it prints.
+func unprivileged(t *testing.T, mode string) string {
+	t.Helper()
 	need(t)
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become somebody else")
@@ -287,13 +344,13 @@ func TestUnprivileged(t *testing.T) {
 	}
 	cmd := exec.Command(program)
 	cmd.Dir = "/"
-	cmd.Env = []string{helper + "=protection", "PATH=/usr/bin:/bin"}
+	cmd.Env = []string{helper + "=" + mode, "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345, NoSetGroups: false}}
 	out, err := cmd.CombinedOutput()
-	const want = "uid=12345 cgroup=0 missing=1 err=<nil>\n\"65534\\nTrue\\nMemoryError\\n\" \"exit\" <nil>\n"
-	if err != nil || string(out) != want {
-		t.Errorf("an unprivileged host has %v\n%s, want\n%s", err, out, want)
+	if err != nil {
+		t.Errorf("the helper ended by %v", err)
 	}
+	return string(out)
 }
 
 func TestInheritedDescriptors(t *testing.T) {
@@ -839,6 +896,25 @@ print(sum(os.times()[:4]) < 1)`})
 		t.Errorf("Run() = %+v, %v; two processes had more than half of one processor", res, err)
 	}
 }
+
+func TestOpenFiles(t *testing.T) {
+	for _, n := range []int{limitOfFiles, 16} {
+		r := open(t, &bubblewrap.Runner{OpenFiles: n})
+		res, err := r.Run(t.Context(), fnloop.Program{Source: "import os\nn = 3\ntry:\n while n < 10000: os.open('/tmp', 0); n += 1\nexcept OSError: pass\nprint(n)"})
+		if err != nil || res.Stdout != fmt.Sprintln(n) {
+			t.Errorf("OpenFiles %d: Run() = %+v, %v", n, res, err)
+		}
+	}
+	for _, n := range []int{-1, 4, math.MaxInt32} {
+		err := open(t, &bubblewrap.Runner{OpenFiles: n}).Probe(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "OpenFiles") {
+			t.Errorf("OpenFiles %d: Probe() error = %v", n, err)
+		}
+	}
+}
+
+// limitOfFiles is more than the default.
+const limitOfFiles = 700
 
 func TestBinds(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "fnloop-test-")

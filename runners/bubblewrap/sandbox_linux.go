@@ -39,7 +39,8 @@ type sandbox struct {
 	init   int // pidfd of the first process inside, or -1
 	killed bool
 
-	cgroup *cgroup // nil where there is none
+	cgroup *cgroup  // nil where there is none
+	space  *os.File // where there is none, the process namespace, held so that its number stays its own; or nil
 	logger *slog.Logger
 }
 
@@ -204,6 +205,8 @@ func (s *sandbox) boot(info *os.File) error {
 		if err := s.cgroup.add(told.PID); err != nil {
 			return err
 		}
+	} else {
+		s.space, _ = os.Open(fmt.Sprintf("/proc/%d/ns/pid", told.PID)) // it only helps
 	}
 	s.conn, err = supervisor.Connect(s)
 	return err
@@ -251,8 +254,8 @@ func (s *sandbox) Write(p []byte) (int, error) { return s.in.Write(p) }
 func (s *sandbox) Read(p []byte) (int, error) { return s.out.Read(p) }
 
 // Kill ends every process in the sandbox: they all end with the first. The
-// first needs a turn for that, which the others may be many to wait for, so
-// where there is a cgroup each of them is killed as well. While the first is not
+// first needs a turn for that, which the others may be many to wait for, so each
+// of them is killed as well. While the first is not
 // known yet, it is killed as soon as it is.
 func (s *sandbox) Kill() {
 	s.mu.Lock()
@@ -262,8 +265,40 @@ func (s *sandbox) Kill() {
 		return
 	}
 	unix.PidfdSendSignal(s.init, unix.SIGKILL, nil, 0)
-	if s.cgroup != nil {
+	switch {
+	case s.cgroup != nil:
 		s.cgroup.kill()
+	case s.space != nil:
+		s.killSpace()
+	}
+}
+
+// killSpace kills the processes of the sandbox's namespace, one by one. What
+// begins meanwhile is left to the first process, which gets its turn the sooner.
+func (s *sandbox) killSpace() {
+	var own, other unix.Stat_t
+	if err := unix.Fstat(int(s.space.Fd()), &own); err != nil {
+		return
+	}
+	processes, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		// The descriptor comes first: should the number become another's before
+		// the namespace is looked at, it is not that other that gets the signal.
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		if err := unix.Stat("/proc/"+p.Name()+"/ns/pid", &other); err == nil && other.Dev == own.Dev && other.Ino == own.Ino {
+			unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(fd)
 	}
 }
 
@@ -332,6 +367,9 @@ func (s *sandbox) remove() error {
 	if s.init >= 0 {
 		unix.Close(s.init)
 		s.init = -1
+	}
+	if s.space != nil {
+		s.space.Close()
 	}
 	s.mu.Unlock()
 	if s.cgroup != nil {

@@ -117,17 +117,15 @@ while True: pass
 				for range 4 {
 					wg.Go(func() {
 						source, name := withToken(source)
-						up := make(stamp, 1)
-						call := start(t.Context(), r, fnloop.Program{Source: source, Stdout: up, Limits: fnloop.Limits{Time: limit}})
-						a := <-call
-						if a.err != nil || a.res.End != fnloop.EndTimeout || a.res.Stdout != "up\n" {
-							t.Errorf("Run() = %+v, %v", a.res, a.err)
+						begin := time.Now()
+						res, err := r.Run(t.Context(), fnloop.Program{Source: source, Limits: fnloop.Limits{Time: limit}})
+						if err != nil || res.End != fnloop.EndTimeout || res.Stdout != "up\n" {
+							t.Errorf("Run() = %+v, %v", res, err)
 							return
 						}
-						// The program has run since before it printed.
-						for begun := <-up; ; time.Sleep(20 * time.Millisecond) {
+						for ; ; time.Sleep(20 * time.Millisecond) {
 							left := processesNamed(name)
-							late := time.Since(begun) - limit
+							late := time.Since(begin) - res.Startup - limit
 							if len(left) == 0 {
 								t.Logf("all had ended %v after the limit", late)
 								return
@@ -144,15 +142,4 @@ while True: pass
 		})
 	}
 	return cases
-}
-
-// A stamp is a writer that keeps when it was first written to.
-type stamp chan time.Time
-
-func (s stamp) Write(p []byte) (int, error) {
-	select {
-	case s <- time.Now():
-	default:
-	}
-	return len(p), nil
 }
