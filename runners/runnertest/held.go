@@ -80,7 +80,7 @@ for i in range(N // 2):
 print(total)
 `),
 	holds("pipes", "what pipes hold is memory", nil, `
-import fcntl, time
+import fcntl
 def fill():
     total, pipes = 0, []
     for i in range(N // 2):
@@ -92,14 +92,15 @@ def fill():
         except OSError: pass
     os.write(1, b'%d\n' % total)
 done_r, done_w = os.pipe()
+ready_r, ready_w = os.pipe() # at its end when no child is still at work, whatever became of it
 children = []
 for i in range(8):
     pid = os.fork()
     if pid == 0:
         os.close(done_w)
-        fill(); os.read(done_r, 1); os._exit(0)
+        fill(); os.close(ready_w); os.read(done_r, 1); os._exit(0)
     children.append(pid)
-time.sleep(2); os.close(done_w)
+os.close(ready_w); os.read(ready_r, 1); os.close(done_w)
 for pid in children: os.waitpid(pid, 0)
 `),
 	holds("page-tables", "the tables of memory that was only looked at are memory", nil, `
@@ -131,10 +132,11 @@ while n < 10**7 and create(1, None, ctypes.byref(t)) == 0: n += 1
 print(n * 300)
 `),
 	holds("filters", "filters that a program gives its sockets are memory", nil, `
-import ctypes, struct, time
+import ctypes, struct
 code = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0) * 4000)
 program = struct.pack('H6xQ', 4000, ctypes.addressof(code))
 done_r, done_w = os.pipe()
+ready_r, ready_w = os.pipe() # at its end when no child is still at work, whatever became of it
 for i in range(60):
     try: pid = os.fork()
     except OSError: break
@@ -145,8 +147,8 @@ for i in range(60):
             global n
             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); keep.append(s); s.setsockopt(socket.SOL_SOCKET, 26, program); n += 1
         until(attach)
-        os.write(1, b'%d\n' % (n * 32000)); os.read(done_r, 1); os._exit(0)
-time.sleep(4)
+        os.write(1, b'%d\n' % (n * 32000)); os.close(ready_w); os.read(done_r, 1); os._exit(0)
+os.close(ready_w); os.read(ready_r, 1)
 `),
 	holds("epoll", "what epoll waits for is memory", nil, `
 import select
