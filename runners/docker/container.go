@@ -35,10 +35,9 @@ const maxAge = 24 * time.Hour
 const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 // config is the whole of what a container is made of.
-func (r *Runner) config(ctx context.Context, e *engine, s limit.Spec) (*container.Config, *container.HostConfig) {
+func (r *Runner) config(e *engine, s limit.Spec, etc string) (*container.Config, *container.HostConfig) {
 	var names []string
 	var mounts []mount.Mount
-	etc := e.etcDir(ctx)
 	switch {
 	case etc != "":
 		for name := range etcFiles {
@@ -114,8 +113,8 @@ type sandbox struct {
 	id   string // empty until the engine has said it
 	late bool   // nobody knows whether there is a container
 
-	booting bool // it was started
-	named   bool // it has our files in /etc
+	booting bool   // it was started
+	etc     string // where its files in /etc are from, or empty
 	conn    *supervisor.Conn
 
 	stream net.Conn
@@ -140,15 +139,15 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 	defer cancel()
 	through, done := e.attend(through)
 	defer done()
-	config, hostConfig := r.config(through, e, s)
-	c := e.newSandbox()
-	c.named = config.NetworkDisabled
-	err := c.create(through, config, hostConfig)
-	if c.named && noEtc(err) {
-		e.mendEtc(through)
-		config, hostConfig = r.config(through, e, s)
-		c.named = config.NetworkDisabled
-		err = c.create(through, config, hostConfig)
+	c, err := r.make(through, e, s)
+	// At first the files in /etc may have been removed; then they are of no use.
+	for _, mend := range []func(){func() { e.mendEtc(through) }, func() { e.giveUpEtc(err) }} {
+		if !c.etcFailed(err) {
+			break
+		}
+		c.abandon()
+		mend()
+		c, err = r.make(through, e, s)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -171,6 +170,14 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 		return nil, err
 	}
 	return c, nil
+}
+
+// make makes a container and starts it.
+func (r *Runner) make(ctx context.Context, e *engine, s limit.Spec) (*sandbox, error) {
+	c := e.newSandbox()
+	c.etc = e.etcDir(ctx)
+	config, hostConfig := r.config(e, s, c.etc)
+	return c, c.create(ctx, config, hostConfig)
 }
 
 // newSandbox is one whose container is yet to be made.
@@ -328,7 +335,7 @@ func (c *sandbox) Alive() bool {
 	case <-c.watched:
 		return false
 	default:
-		return !c.named || c.e.etc.useful()
+		return c.etc == "" || c.e.etc.useful()
 	}
 }
 

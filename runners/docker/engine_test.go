@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,6 +144,63 @@ func ours(mounts []mount.Mount) bool {
 	return !slices.ContainsFunc(mounts, func(m mount.Mount) bool {
 		return !m.ReadOnly || m.Target != "/etc/hosts" && m.Target != "/etc/pip.conf" || !strings.Contains(m.Source, "/volumes/fnloop-etc-")
 	})
+}
+
+func TestOpenFiles(t *testing.T) {
+	const source = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+	for n, want := range map[int]string{0: "(256, 256)\n", 16: "(16, 16)\n", 1000: "(1000, 1000)\n"} {
+		r := open(t, &docker.Runner{OpenFiles: n})
+		if res, err := r.Run(t.Context(), fnloop.Program{Source: source}); err != nil || res.Stdout != want {
+			t.Errorf("with OpenFiles %d: Run() = %+v, %v", n, res, err)
+		}
+	}
+	for _, n := range []int{-1, 1, 15} {
+		r := &docker.Runner{OpenFiles: n}
+		if err := r.Probe(t.Context()); !errors.Is(err, docker.ErrLimits) || !strings.Contains(err.Error(), "OpenFiles") {
+			t.Errorf("with OpenFiles %d: Probe() error = %v", n, err)
+		}
+		r.Close()
+	}
+}
+
+// Where the files that containers get cannot be mounted, as where the engine's
+// host shows no folder of its own, the engine sets up the network.
+func TestNoEtc(t *testing.T) {
+	open(t, new(docker.Runner))
+	to := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", "/var/run/docker.sock")
+	}}
+	defer to.CloseIdleConnections()
+	var asked atomic.Int64
+	s := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "engine"}) },
+		Transport: to,
+		ModifyResponse: func(r *http.Response) error {
+			if strings.Contains(r.Request.URL.Path, "/volumes/fnloop-etc-") && r.StatusCode == http.StatusOK {
+				asked.Add(1)
+				r.Body.Close()
+				r.Body = io.NopCloser(strings.NewReader(`{"Mountpoint": "/nonexistent/volumes"}`))
+				r.ContentLength = -1
+				r.Header.Del("Content-Length")
+			}
+			return nil
+		},
+	})
+	defer s.Close()
+	r := &docker.Runner{Host: "tcp://" + s.Listener.Addr().String(), Image: image()}
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "import socket; print(socket.gethostbyname('localhost'), socket.gethostbyname(socket.gethostname()))"})
+	if err != nil || res.Stdout != "127.0.0.1 127.0.0.1\n" || asked.Load() == 0 {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("Close() error = %v", err)
+	}
+	pid := fmt.Sprint(os.Getpid())
+	for id, p := range containers(t, engine(t)) {
+		if p == pid {
+			t.Errorf("the container %.12s is left", id)
+		}
+	}
 }
 
 // What the engine's host cannot do is said, and only that.

@@ -148,7 +148,15 @@ func etcArchive() (_ io.Reader, sum string, err error) {
 	return &b, hex.EncodeToString(digest[:6]), err
 }
 
-// noEtc reports whether err is about the files, which somebody removed.
-func noEtc(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "bind source path does not exist")
+// etcFailed reports whether err, of making c, is about its files in /etc.
+func (c *sandbox) etcFailed(err error) bool {
+	if err == nil || c.etc == "" {
+		return false
+	}
+	for _, part := range []string{c.etc, "/etc/hosts", "/etc/pip.conf", "Mounts denied", "bind source path"} {
+		if strings.Contains(err.Error(), part) {
+			return true
+		}
+	}
+	return false
 }
