@@ -287,13 +287,16 @@ class Session:
     # What the worker says.
 
     def read_events(self):
-        while True:
+        # Not without end: a cell that says things without end has a limit too.
+        for i in range(4):
             try:
                 data = os.read(self.event_r, 1 << 18)
             except OSError:
                 return
             if not data:
                 return
+            if self.phase == "running":
+                self.count(len(data))
             # What was printed before something was said comes before it.
             self.read_output(16)
             self.events += data
@@ -482,10 +485,7 @@ class Session:
                 # Whoever prints so much waits for the next cell.
                 self.listen(False)
         else:
-            self.printed += len(data)
-            if self.printed > config["output"]:
-                if self.printed - len(data) <= config["output"]:
-                    self.stop("output")
+            if self.count(len(data)):
                 return True  # nobody needs more
             if self.why and self.traced and kind == b"E":
                 self.trace = (self.trace + data)[:PIECE]
@@ -502,6 +502,14 @@ class Session:
             if not (ours and line.startswith(b"  ")):
                 kept.append(line)
         return b"".join(kept)
+
+    def count(self, n):
+        """Adds to what a cell has put out, and reports whether it was too much."""
+        self.printed += n
+        over = self.printed > config["output"]
+        if over:
+            self.stop("output")
+        return over
 
     def listen(self, on):
         if on == self.muted:

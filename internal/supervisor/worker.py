@@ -5,6 +5,7 @@
 # Cells may rebind anything. What is used here is bound before the first of them,
 # and the builtins are a copy of this module's own.
 import _signal
+import _thread
 import builtins
 import os
 import sys
@@ -18,6 +19,7 @@ MAX_NAMES = 200
 MAX_NAME_BYTES = 4096
 KEEP_FILES = 100
 KEEP_LINES = 8 << 20
+KEEP_CELLS = 1000
 CELLS = "/tmp/.cells"
 AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
@@ -107,6 +109,13 @@ def flush():
 def show(main, forms):
     """Sends one display: a head with the types and sizes, then the bytes."""
     flush()
+    if getpid() != own.pid:
+        exit_now(0)
+    with own.lock:  # threads show things too
+        send_display(main, forms)
+
+
+def send_display(main, forms):
     size = sum(map(len, forms.values()))
     if own.shown == MAX_SHOWN or own.shown_bytes + size > MAX_SHOWN_BYTES:
         own.omitted += 1
@@ -169,12 +178,14 @@ def keep(cell, source):
     lines = [line + "\n" for line in source.split("\n")]
     own.lines[name] = (len(source), None, lines, name)
     own.kept += len(source)
-    while own.kept > KEEP_LINES and len(own.lines) > 1:
+    cache = the_modules.get("linecache")
+    while (own.kept > KEEP_LINES or len(own.lines) > KEEP_CELLS) and len(own.lines) > 1:
         old = next(iter(own.lines))
         own.kept -= own.lines.pop(old)[0]
-        cache = the_modules.get("linecache")
         if cache is not None:
             cache.cache.pop(old, None)
+    if cache is not None:
+        cache.cache[name] = own.lines[name]
     try:
         if len(source) <= 1 << 20:
             mkdir_once()
@@ -189,7 +200,6 @@ def keep(cell, source):
             unlink(file_of(cell - KEEP_FILES))
     except OSError:
         pass
-    fill_linecache()
 
 
 def mkdir_once():
@@ -200,12 +210,11 @@ def mkdir_once():
 
 
 def fill_linecache():
+    # Once, when it is there: from then on each cell puts in its own.
     cache = the_modules.get("linecache")
-    if cache is not None:
-        try:
-            cache.cache.update(own.lines)
-        except Exception:
-            pass
+    if cache is not None and cache is not own.linecache:
+        own.linecache = cache
+        cache.cache.update(own.lines)
 
 
 def quiet(source, node):
@@ -493,6 +502,9 @@ def one_cell(source):
     finally:
         own.running = False
         set_mask(SIG_BLOCK, own.all_signals)
+        own.seen.clear()
+        if own.space.get("_") is not own.underscore:
+            own.underscore = None  # it is nobody's any more
     return report(status, err)
 
 
@@ -629,7 +641,8 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
     own.pid, own.cell, own.heard = getpid(), 0, b""
     own.running = own.cancelled = False
     own.seen = {}
-    own.task = own.loop = own.underscore = None
+    own.task = own.loop = own.underscore = own.linecache = None
+    own.lock = _thread.allocate_lock()
     own.lines, own.kept = {}, 0
     own.future = 0
     own.trace_options = {"compact": True} if sys.version_info >= (3, 10) else {}

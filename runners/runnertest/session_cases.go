@@ -904,7 +904,7 @@ var alive = cell{source: "1 + 1", check: gives("2")}
 // anyEnd is the check of a cell that does harm: it ends, in time.
 func anyEnd(o *outcome) {
 	o.Helper()
-	if o.Status == "" || o.took > o.Limits.Time+6*time.Second {
+	if o.Status == "" || o.took > o.Limits.Time+3*time.Second+8*time.Second {
 		o.Errorf("status %q after %v", o.Status, o.took)
 	}
 }
@@ -1023,6 +1023,44 @@ var attacks = []sessionCase{
 				}
 			}},
 			{source: "1", check: gives("1")},
+		},
+	},
+	{
+		name: "attack/claims-without-end", why: "a cell that speaks in the worker's place without end is stopped like one that prints",
+		config: interpreter.Config{Grace: time.Second, Limits: fnloop.Limits{Time: 30 * time.Second}},
+		cells: []cell{
+			{source: forge, check: fine},
+			{source: "while True: say(b'v', n(), b'x' * 60000)", check: func(o *outcome) {
+				o.Helper()
+				if o.Error == nil || o.Error.Name != "OutputLimit" || o.took > 20*time.Second {
+					o.Errorf("error = %+v after %v", o.Error, o.took)
+				}
+			}},
+			alive,
+		},
+	},
+	{
+		name: "attack/threads", why: "threads that show things at once do not disturb each other",
+		cells: []cell{
+			{source: "import threading\nclass H:\n    def _repr_html_(self): return 'x' * 100_000\nts = [threading.Thread(target=display, args=(H(),)) for i in range(20)]\n[t.start() for t in ts]; [t.join() for t in ts]; len(ts)", check: func(o *outcome) {
+				o.Helper()
+				gives("20")(o)
+				if len(o.Displays) != 21 {
+					o.Errorf("%d displays", len(o.Displays))
+				}
+			}},
+		},
+	},
+	{
+		name: "attack/tiny", why: "many tiny cells take no more room than few", lack: []string{"memory", "fast"},
+		config: interpreter.Config{Limits: fnloop.Limits{Memory: 64 << 20}},
+		do: func(t *testing.T, n *notebook) {
+			for i := range 3000 {
+				if o := n.run(t, "pass"); o.Status != interpreter.StatusOK || o.Loss != nil {
+					t.Fatalf("cell %d: %s", i, o.Text())
+				}
+			}
+			gives("(True, True)")(n.run(t, "import os, resource; len(os.listdir('/tmp/.cells')) < 110, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 40_000"))
 		},
 	},
 	{
