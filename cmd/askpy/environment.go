@@ -12,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/fnloop/fnloop/cmd/askpy/internal/recording"
+	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 )
 
 const (
@@ -29,6 +30,7 @@ type environment struct {
 	baseURL                    *url.URL
 	runtimeKey, runtimeURL     string
 	noColor, dumb              bool
+	graphics                   string // as terminal.Graphics has it
 }
 
 // readEnvironment reads and checks the variables. Its errors are *usageError
@@ -44,6 +46,7 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 		runtimeURL:   getenv("RUNTIME_API_URL"),
 		noColor:      getenv("NO_COLOR") != "",
 		dumb:         getenv("TERM") == "dumb",
+		graphics:     terminal.Graphics(getenv),
 	}
 	if env.model != "" && !isModel(env.model) {
 		return env, usagef("OPENAI_MODEL is no name of a model; it should look like %s", defaultModel)

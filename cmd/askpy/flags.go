@@ -26,6 +26,8 @@ type options struct {
 	effort      string
 	temperature *float64
 	schema      string // a file
+	files       []string
+	out         string // a folder
 	runner      string
 	image       string // of the runner docker; empty means its default
 	python      string // of the runner bubblewrap; empty means its default
@@ -53,8 +55,8 @@ type group struct {
 }
 
 var groups = []group{
-	{"The question", []string{"model", "system", "effort", "temperature", "schema"}},
-	{"The programs", []string{"runner", "image", "python", "timeout", "max-turns", "approve"}},
+	{"The question", []string{"model", "system", "effort", "temperature", "schema", "file"}},
+	{"The programs", []string{"runner", "image", "python", "timeout", "max-turns", "approve", "out"}},
 	{"The conversation", []string{"continue", "session", "private", "record", "replay"}},
 	{"The output", []string{"json", "events", "usage", "verbose", "quiet", "version", "help"}},
 }
@@ -76,6 +78,8 @@ func flagSet(opts *options) *pflag.FlagSet {
 		return nil
 	})
 	fs.StringVar(&opts.schema, "schema", "", "answer with JSON that fits the JSON schema in `FILE`")
+	fs.StringArrayVarP(&opts.files, "file", "f", nil, "a `FILE` to go with the question, again for each: pictures and PDFs are for the model to see, any other is put into the folder of the Python interpreter")
+	fs.StringVarP(&opts.out, "out", "o", "", "keep the figures and files that programs make in the folder `DIR`")
 	fs.StringVarP(&opts.runner, "runner", "r", auto, "where programs run, by `NAME`: bubblewrap (namespaces of this Linux machine), docker (containers of Docker or Podman), runtime (microVMs of Runtime Cloud, which cost money), fake (nowhere, for trying things out), or auto (runtime if $RUNTIME_API_KEY is set, else bubblewrap, else docker: the first in which a first program runs)")
 	fs.StringVar(&opts.image, "image", "", "the image for the runner docker, by `NAME`; it is pulled where it is missing (default "+docker.DefaultImage+")")
 	fs.StringVar(&opts.python, "python", "", "the interpreter for the runner bubblewrap, by `PATH`, such as that of a virtual environment")
@@ -165,6 +169,10 @@ func parse(args []string) (options, error) {
 		{"session", "replay", " cannot go together: what was recorded is no conversation to go on with"},
 		{"continue", "replay", " cannot go together: what was recorded is no conversation to go on with"},
 		{"continue", "session", " cannot go together: a session goes on by itself"},
+		{"file", "replay", " cannot go together: a recording has a question of its own"},
+		{"file", "record", " cannot go together: what an interpreter keeps is in no recording"},
+		{"out", "replay", " cannot go together: what is replayed keeps no interpreter"},
+		{"out", "record", " cannot go together: what an interpreter keeps is in no recording"},
 		{"continue", "private", " contradict each other; give one of them"},
 		{"session", "private", " contradict each other; give one of them"},
 	} {

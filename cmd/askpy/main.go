@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	q := &question{
 		opts: opts, env: env, stdin: stdin, stdout: stdout, stderr: stderr,
 		progress: terminal.NewProgress(stdout, stderr, terminal.Options{
-			Quiet: opts.quiet, Verbose: opts.verbose, Answer: !opts.json && !opts.events, Plain: env.noColor, Dumb: env.dumb,
+			Quiet: opts.quiet, Verbose: opts.verbose, Answer: !opts.json && !opts.events, Plain: env.noColor, Dumb: env.dumb, Graphics: env.graphics,
 		}),
 	}
 	defer q.close()

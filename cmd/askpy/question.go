@@ -18,6 +18,7 @@ import (
 	"github.com/fnloop/fnloop/cmd/askpy/internal/session"
 	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 	"github.com/fnloop/fnloop/fixtures"
+	"github.com/fnloop/fnloop/interpreter"
 )
 
 // A question is one invocation.
@@ -31,6 +32,10 @@ type question struct {
 	approver *terminal.Approver // nil without --approve
 	runner   fnloop.Runner      // nil until there is one
 
+	attached []attachment
+	sessions *interpreter.Sessions // nil where programs are run one by one
+	figures  int                   // that were drawn
+
 	session   *session.Session // nil without --session and --continue
 	path      string           // its file
 	keeping   bool             // the conversation is to be kept for --continue
@@ -42,6 +47,11 @@ type question struct {
 // close frees what the question holds. It may have to wait for sandboxes to be
 // removed, so the answer should be out by then.
 func (q *question) close() {
+	if q.sessions != nil {
+		if err := q.sessions.Close(); err != nil {
+			q.progress.Failure(err.Error())
+		}
+	}
 	if c, ok := q.runner.(io.Closer); ok {
 		slow := time.AfterFunc(time.Second, func() { q.progress.Start("removing sandboxes") })
 		defer slow.Stop()
@@ -81,6 +91,9 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 			return failed(err)
 		}
 	}
+	if q.attached, err = readAttachments(q.opts.files); err != nil {
+		return failed(err)
+	}
 	if err = q.openSession(); err != nil {
 		return failed(err)
 	}
@@ -118,9 +131,13 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err != nil {
 		return failed(wire.finish(err))
 	}
-	var from *fnloop.Answer
+	if err = q.openInterpreter(); err != nil {
+		return failed(wire.finish(err))
+	}
+	prompt = q.withFiles(prompt)
+	from := new(fnloop.Answer)
 	if q.session != nil {
-		if from, err = q.session.Begin(prompt); err != nil {
+		if from, err = q.session.Begin(prompt, q.parts()...); err != nil {
 			return failed(wire.finish(q.saved(err)))
 		}
 		q.wayBack = q.sessionName()
@@ -129,9 +146,13 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 				q.progress.Note(line)
 			}
 		}
-		prompt = "" // it is in from
+	} else {
+		from.AddPrompt(prompt, q.parts()...)
 	}
-	answer, err := q.converse(ctx, q.loop(wire), from, prompt)
+	if err = q.put(ctx, from); err != nil {
+		return failed(wire.finish(err))
+	}
+	answer, err := q.converse(ctx, q.loop(wire), from)
 	q.keep(answer, notes)
 	return answer, wire.finish(err)
 }
@@ -139,6 +160,9 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 // loop makes the loop.
 func (q *question) loop(w wire) fnloop.Loop {
 	python := fnloop.PythonTool(q.runner, fnloop.Limits{Time: q.opts.timeout})
+	if q.sessions != nil {
+		python = q.sessions.Tool()
+	}
 	if q.approver != nil {
 		python.NeedsApproval = fnloop.Always
 	}
@@ -190,7 +214,7 @@ func readSchema(file string) (*responses.ResponseFormatTextConfigUnionParam, err
 
 // converse runs the loop, and again with what was decided whenever it stops for
 // approvals.
-func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.Answer, prompt string) (*fnloop.Answer, error) {
+func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.Answer) (*fnloop.Answer, error) {
 	var before *fnloop.Answer // of this invocation
 	for {
 		if q.approver != nil && from != nil {
@@ -203,7 +227,7 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 				return &answer, err
 			}
 		}
-		answer, err := q.read(loop.Events(ctx, from, prompt))
+		answer, err := q.read(loop.Events(ctx, from, ""))
 		if before != nil {
 			answer = joined(before, answer)
 		}
@@ -217,7 +241,7 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 		if q.approver == nil || !errors.Is(err, fnloop.ErrApproval) {
 			return answer, err
 		}
-		before, from, prompt = answer, answer, ""
+		before, from = answer, answer
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"os"
 	"os/exec"
@@ -76,8 +78,13 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[worldKey{}] = new(world)
 			env.Setenv("ASKPY_HOME", filepath.Join(env.WorkDir, ".askpy"))
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would sleep for a second at each end
-			return nil
+			env.Setenv("GORACE", "atexit_sleep_ms=0")                        // the race detector would sleep for a second at each end
+			pixel, err := os.Create(filepath.Join(env.WorkDir, "pixel.png")) // which no script can hold
+			if err != nil {
+				return err
+			}
+			defer pixel.Close()
+			return png.Encode(pixel, image.NewGray(image.Rect(0, 0, 1, 1)))
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
@@ -174,10 +181,11 @@ func readReply(ts *testscript.TestScript, line string) responsestest.Reply {
 	case "call": // ID NAME ARGUMENTS
 		name, arguments, _ := strings.Cut(second, " ")
 		return responsestest.Call(first, name, arguments).Force()
-	case "python": // ID FILE
+	case "python", "cell": // ID FILE
 		arguments, err := json.Marshal(map[string]string{"code": ts.ReadFile(second)})
 		ts.Check(err)
-		return responsestest.Call(first, "run_python", string(arguments))
+		tool := map[string]string{"python": "run_python", "cell": "python"}[verb]
+		return responsestest.Call(first, tool, string(arguments))
 	case "cut": // REASON TEXT
 		return responsestest.Incomplete(first, responsestest.Text(second))
 	case "error": // STATUS CODE MESSAGE

@@ -21,7 +21,7 @@ func TestSessionKilled(t *testing.T) {
 	const program = `{"code":"import os\nprint('ran', os.urandom(8).hex())"}`
 	server := responsestest.NewServer(responsestest.Always(func(turn *responsestest.Turn) responsestest.Reply {
 		if turn.Round < 12 {
-			return responsestest.Join(responsestest.Call("", "run_python", program), responsestest.Call("", "run_python", program))
+			return responsestest.Join(responsestest.Call("", "python", program), responsestest.Call("", "python", program))
 		}
 		return responsestest.Text("Done.")
 	}))

@@ -315,7 +315,7 @@ func TestApproveTwice(t *testing.T) {
 func TestApproveSession(t *testing.T) {
 	needSandbox(t)
 	server := responsestest.NewServer(
-		responsestest.Call("call_a", "run_python", `{"code":"import time\nprint('begun', flush=True)\ntime.sleep(600)"}`),
+		responsestest.Call("call_a", "python", `{"code":"import time\nprint('begun', flush=True)\ntime.sleep(600)"}`),
 		responsestest.Text("Never mind."),
 	)
 	defer server.Close()
@@ -327,7 +327,7 @@ func TestApproveSession(t *testing.T) {
 		t.Errorf("the terminal shows %q", got)
 	}
 	x = onTerminal(t, server, askpy)
-	x.expect(`not finished: run_python \(call_a\) waits for approval\r\n`)
+	x.expect(`not finished: python \(call_a\) waits for approval\r\n`)
 	x.expect(`Run it\?.*: $`)
 	x.send("\x03")
 	x.end(130)
@@ -344,7 +344,7 @@ func TestApproveSession(t *testing.T) {
 	}
 	x.end(137)
 	x = onTerminal(t, server, askpy)
-	x.expect(`not finished: run_python \(call_a\) was running when the last run ended; it is not run again\r\n`)
+	x.expect(`not finished: python \(call_a\) was running when the last run ended; it is not run again\r\n`)
 	x.expect(`Never mind\.\r\n`)
 	x.end(0)
 	if last := server.Requests()[1]; !bytes.Contains(last.Body, []byte("interrupted")) {
@@ -371,7 +371,7 @@ func TestApproveMaxTurns(t *testing.T) {
 // What waits for approval is not rejected because the flag was forgotten.
 func TestApproveForgotten(t *testing.T) {
 	server := responsestest.NewServer(
-		responsestest.Call("call_a", "run_python", `{"code":"1"}`),
+		responsestest.Call("call_a", "python", `{"code":"1"}`),
 		responsestest.Text("Never mind."),
 	)
 	defer server.Close()
@@ -391,7 +391,7 @@ func TestApproveForgotten(t *testing.T) {
 		t.Errorf("%d requests were sent, want 1", n)
 	}
 	x = onTerminal(t, server, "askpy --approve --runner fake --session "+file)
-	x.expect(`not finished: run_python \(call_a\) waits for approval\r\n`)
+	x.expect(`not finished: python \(call_a\) waits for approval\r\n`)
 	x.expect(`Run it\?.*: $`)
 	x.send("n\n")
 	x.expect(`Never mind\.\r\n`)

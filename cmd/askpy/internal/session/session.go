@@ -170,13 +170,13 @@ func Read(name string) (*fnloop.Answer, Notes, error) {
 // Begin gives the answer to go on from, with the prompt in it if there is one,
 // once it is stored: until a response has taken the prompt in, only the file has
 // it. The prompt that is there already asks for another attempt.
-func (s *Session) Begin(prompt string) (*fnloop.Answer, error) {
+func (s *Session) Begin(prompt string, parts ...fnloop.Content) (*fnloop.Answer, error) {
 	from := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
 	if s.Answer != nil {
 		from = *s.Answer
 	}
-	if prompt != from.Prompt {
-		from.AddPrompt(prompt)
+	if prompt != from.Prompt || len(parts) > 0 {
+		from.AddPrompt(prompt, parts...)
 	}
 	return &from, s.Save(&from)
 }

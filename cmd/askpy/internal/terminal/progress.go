@@ -35,6 +35,8 @@ type Progress struct {
 	outputs bool      // programs and their output are shown
 	fold    bool      // but not all of them
 
+	graphics string // how images are shown, or empty; see Graphics
+
 	mu      sync.Mutex
 	line    string                  // what the live line shows
 	doing   string                  // what goes on beside programs, or empty
@@ -57,6 +59,8 @@ type Options struct {
 	Answer  bool // the answer as it comes, where it goes to a terminal
 	Plain   bool // no colours
 	Dumb    bool // the terminal cannot write a line again
+	// Graphics is how the terminal shows images; see the function of that name.
+	Graphics string
 }
 
 // NewProgress makes a Progress, which Stop ends.
@@ -70,7 +74,7 @@ func NewProgress(stdout, stderr io.Writer, o Options) *Progress {
 		p.shared = Is(stderr)
 	}
 	if Is(stderr) && !o.Dumb && !p.quiet {
-		p.live, p.dim = true, !o.Plain
+		p.live, p.dim, p.graphics = true, !o.Plain, o.Graphics
 		p.outputs = p.outputs || p.out != nil
 		p.fold = !p.verbose
 		fd := int(stderr.(*os.File).Fd())
@@ -392,13 +396,16 @@ func (p *Progress) finished(res fnloop.CallResult) {
 		more = block("", res.Text)
 	}
 	p.step(fmt.Sprintf("%s #%d: %s after %v", res.Name, c.number, how, rounded(res.Duration)), more)
-	if res.Name == pythonTool && runnerFailed(res.Err) {
+	if (res.Name == pythonTool || res.Name == interpreterTool) && runnerFailed(res.Err) {
 		p.write(fmt.Sprintf("askpy: %s #%d: %v\n", res.Name, c.number, res.Err))
 	}
 }
 
-// pythonTool is the name of the tool that runs programs.
-const pythonTool = "run_python"
+// The names of the tools that run programs and cells.
+const (
+	pythonTool      = "run_python"
+	interpreterTool = "python"
+)
 
 // runnerFailed reports whether err is the runner's and not the program's. The
 // model does not read it.
@@ -421,6 +428,10 @@ func code(call fnloop.Call) string {
 
 // outcome says in a word how a call ended, and what its program printed.
 func outcome(out fnloop.Output) (how, stdout, stderr string) {
+	var cell struct{ Status, Stdout, Stderr, Error string }
+	if !out.IsError && json.Unmarshal([]byte(out.Text), &cell) == nil && cell.Status != "" { // of an interpreter
+		return cell.Status, cell.Stdout, cell.Stderr + cell.Error
+	}
 	var res fnloop.Result
 	if out.IsError || json.Unmarshal([]byte(out.Text), &res) != nil {
 		return "failed", "", ""
