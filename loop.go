@@ -163,21 +163,22 @@ type run struct {
 	noReasoning  bool // the conversation is sent without its reasoning
 	// earlierCalls are the IDs of those of answer.Calls that are of an earlier run;
 	// they are dropped once they were sent.
-	earlierCalls []string
-	offered      map[string]bool   // the tools of the last request; nil for all
-	loaded       []json.RawMessage // lists of tools that items of the conversation have loaded
-	keepItems    bool              // the conversation's items are kept
-	earlierStop  StopReason        // of the answer that the run continues from
-	earlierTurns int               // of it
-	prompted     bool              // the run has a prompt of its own
-	began        bool              // a request was sent or a handler has run
-	late         context.Context   // ends when the run must return
-	shown        string            // of an answer that broke off before the run, which begins it anew
-	states       toolStates
-	requests     int // made so far
-	badTurns     int
-	repeats      int
-	lastRound    string // calls and outputs of the turn before
+	earlierCalls  []string
+	offered       map[string]bool   // the tools of the last request; nil for all
+	loaded        []json.RawMessage // lists of tools that items of the conversation have loaded
+	keepItems     bool              // the conversation's items are kept
+	earlierStop   StopReason        // of the answer that the run continues from
+	earlierTurns  int               // of it
+	prompted      bool              // the run has a prompt of its own
+	began         bool              // a request was sent or a handler has run
+	late          context.Context   // ends when the run must return
+	shown         string            // of an answer that broke off before the run, which begins it anew
+	states        toolStates
+	requests      int             // made so far
+	sandboxFailed map[string]bool // by tool: its last call met a sandbox that failed
+	badTurns      int
+	repeats       int
+	lastRound     string // calls and outputs of the turn before
 }
 
 // options are what the ways to start a run differ in.
@@ -191,7 +192,7 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 	if from == nil {
 		from = &Answer{}
 	}
-	r := &run{answer: newAnswer(""), opts: opts}
+	r := &run{answer: newAnswer(""), opts: opts, sandboxFailed: make(map[string]bool)}
 	ctx, end := l.observeRun(ctx, from, prompt)
 	if end != nil {
 		defer func() { end(r.answer, err) }()

@@ -18,8 +18,9 @@ import (
 // and a runner that does not work is an error there.
 //
 // A program that fails is a result as any other. A runner that fails is not the
-// model's to mend: it reads only that the sandbox did not work, and the error
-// is in [CallResult.Err].
+// model's to mend: it reads only that the sandbox did not work, and the error,
+// a [*RunnerError], is in [CallResult.Err] and in the log. A runner that fails
+// twice in a row, or can run nothing at all, ends the run.
 func PythonTool(r Runner, limits Limits) Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"A whole Python program. It is run as a file, so print what you want to see."`
@@ -60,6 +61,9 @@ func runPython(ctx context.Context, r Runner, source string, limits Limits) (Out
 		return Output{Text: fmt.Sprintf("the program was not run: %s: %s", bad.Field, bad.Reason)}, err
 	}
 	if err != nil {
+		if ctx.Err() == nil {
+			err = &RunnerError{err}
+		}
 		return Output{Text: "the sandbox failed, so there is no result; this is not a fault of the program"}, err
 	}
 	return res.output(ctx), nil

@@ -44,8 +44,10 @@ type outcome struct {
 	CallResult
 	// What the handler's error was is found out under the guard of handle, as
 	// its methods are not ours.
-	abort   error // not nil if the handler stopped the run
-	badCall bool  // the call could not be made: unknown tool, bad arguments
+	abort   error        // not nil if the handler stopped the run
+	sandbox *RunnerError // not nil if the sandbox behind the tool did not work
+	useless bool         // it can run nothing
+	badCall bool         // the call could not be made: unknown tool, bad arguments
 }
 
 // runRound runs calls, the last of the answer's Pending, and moves those that get
@@ -177,6 +179,9 @@ func (rd *round) runOne(ctx context.Context, i int) (next []int) {
 	if left {
 		rd.answer.Abandoned++
 	}
+	if out != nil {
+		rd.countSandbox(out)
+	}
 	if out != nil && out.abort != nil {
 		if ctx.Err() == nil {
 			rd.fail(&ToolError{Call: call, Err: out.abort})
@@ -195,6 +200,19 @@ func (rd *round) runOne(ctx context.Context, i int) (next []int) {
 		rd.emitAside(CallFinished{out.CallResult.clone()})
 	}
 	return next
+}
+
+// countSandbox makes an abort of a sandbox that can run nothing, or has failed
+// twice in a row. A single failure may pass.
+func (rd *round) countSandbox(out *outcome) {
+	if out.sandbox == nil {
+		delete(rd.sandboxFailed, out.Name)
+		return
+	}
+	if rd.sandboxFailed[out.Name] || out.useless {
+		out.abort = out.sandbox.Err
+	}
+	rd.sandboxFailed[out.Name] = true
 }
 
 // fail ends the round for a reason of its own. The first one counts.
@@ -333,6 +351,10 @@ func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<-
 			out.abort = stop.err
 			returned = true
 			return
+		}
+		if broken, ok := errors.AsType[*RunnerError](err); ok {
+			out.sandbox, out.useless = broken, errors.Is(err, ErrUnavailable)
+			r.log.ErrorContext(ctx, "sandbox failed", "tool", call.Name, "call_id", call.ID, "error", err)
 		}
 		_, out.badCall = errors.AsType[*ArgumentsError](err)
 		if res.Text == "" {

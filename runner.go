@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,6 +26,32 @@ import (
 type Runner interface {
 	Run(context.Context, Program) (Result, error)
 }
+
+// ErrUnavailable is what an error of a [Runner] is, by [errors.Is], if no program
+// can be run: there is no isolation, no engine, no key. A run whose tool meets it
+// ends with a [*ToolError], since the model can do nothing about it.
+var ErrUnavailable = errors.New("fnloop: the runner can run no program")
+
+// Unavailable makes an [ErrUnavailable] of err, without a change to its text. It
+// is for runners.
+func Unavailable(err error) error { return &unavailable{err} }
+
+type unavailable struct{ error }
+
+func (e *unavailable) Unwrap() error        { return e.error }
+func (e *unavailable) Is(target error) bool { return target == ErrUnavailable }
+
+// A RunnerError says that the sandbox behind a tool did not work. A handler
+// returns it, as that of [PythonTool] does, with an [Output] that tells the model
+// no more than that. The Loop then logs an error. It ends the run with a
+// [*ToolError] if Err is an [ErrUnavailable], or if the call of the tool before
+// that one ended so too.
+type RunnerError struct{ Err error }
+
+func (e *RunnerError) Error() string { return e.Err.Error() }
+
+// Unwrap returns e.Err.
+func (e *RunnerError) Unwrap() error { return e.Err }
 
 // A Program is what a [Runner] runs: one Python source file.
 type Program struct {

@@ -275,8 +275,8 @@ func receiver(d *ast.FuncDecl) string {
 // Errors that no run ends with: they are in a CallResult, within a StreamError,
 // the cause of a context's end, or of what is called beside a run.
 var endNoRun = []string{
-	"ErrUnknownTool", "ErrIncompleteStream", "ErrIdleStream", "ErrNoRun", "ErrDraining",
-	"*ArgumentsError", "*PanicError", "*ProgramError", "*SchemaError",
+	"ErrUnknownTool", "ErrUnavailable", "ErrIncompleteStream", "ErrIdleStream", "ErrNoRun", "ErrDraining",
+	"*ArgumentsError", "*PanicError", "*ProgramError", "*RunnerError", "*SchemaError",
 }
 
 // The table in stop.go says which error a StopReason stands for. The comments of

@@ -225,7 +225,7 @@ func (t *Tool) check(field string) error {
 	return nil
 }
 
-// A ToolError is what a tool stopped the run with; see [Abort].
+// A ToolError is what a tool stopped the run with; see [Abort] and [RunnerError].
 type ToolError struct {
 	Call Call
 	Err  error

@@ -61,6 +61,10 @@ type Runner struct {
 	// means DefaultOpenFiles; fewer than 16 are refused, as are more than this
 	// process may have (RLIMIT_NOFILE).
 	OpenFiles int
+	// MaxPrograms is how many programs run at once. More of them wait, which is
+	// no part of the time of a program. Zero means four for each processor of
+	// this machine, negative no bound.
+	MaxPrograms int
 	// Binds are further folders of the host that programs can read, such as the
 	// libraries of an interpreter that has them elsewhere. They must not hold
 	// secrets.
@@ -85,6 +89,7 @@ type Runner struct {
 	Logger *slog.Logger
 
 	host     lazy.Value[*host]
+	slots    limit.Slots
 	sessions supervisor.Sessions
 }
 

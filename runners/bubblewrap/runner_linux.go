@@ -31,9 +31,17 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if ctx.Err() != nil {
 		return fnloop.Result{}, supervisor.Ended(ctx)
 	}
+	release, err := r.slots.Take(ctx, r.MaxPrograms)
+	if err != nil {
+		return fnloop.Result{}, supervisor.Ended(ctx)
+	}
+	defer release()
 	begin := time.Now()
 	h, err := r.enter(ctx)
 	if err != nil {
+		if ctx.Err() == nil {
+			err = fnloop.Unavailable(err)
+		}
 		return fnloop.Result{}, err
 	}
 	defer r.host.Leave()

@@ -71,6 +71,10 @@ type Runner struct {
 	// DefaultCPUs.
 	PIDs int
 	CPUs float64
+	// MaxPrograms is how many programs run at once. More of them wait, which is
+	// no part of the time of a program. Zero means four for each processor of
+	// this machine, negative no bound.
+	MaxPrograms int
 	// Tmp is the size of /tmp, and of /dev/shm, in bytes. Zero means DefaultTmp.
 	// Both count as memory; under a memory limit less than four times as large
 	// they shrink to a quarter of it.
@@ -104,6 +108,7 @@ type Runner struct {
 	Logger *slog.Logger
 
 	engine   lazy.Value[*engine]
+	slots    limit.Slots
 	sessions supervisor.Sessions
 	closing  sync.WaitGroup // engines that turned out to be of no use
 	pull     sync.Mutex     // held while an image is pulled

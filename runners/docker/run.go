@@ -24,9 +24,17 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if err := ctx.Err(); err != nil {
 		return fnloop.Result{}, err
 	}
+	release, err := r.slots.Take(ctx, r.MaxPrograms)
+	if err != nil {
+		return fnloop.Result{}, err
+	}
+	defer release()
 	begin := time.Now()
 	e, err := r.enter(ctx)
 	if err != nil {
+		if ctx.Err() == nil {
+			err = fnloop.Unavailable(err)
+		}
 		return fnloop.Result{}, err
 	}
 	defer r.engine.Leave()
