@@ -31,8 +31,7 @@ import (
 // refuses or that means less than the type says: maps, interfaces,
 // [json.RawMessage], types with an UnmarshalJSON and no JSONSchema, tags that
 // are unknown, contradict the type or are those of other libraries, sizes beyond
-// the documented limits. The
-// error is a [*SchemaError] that names the field.
+// the documented limits. The error is a [*SchemaError] that names the field.
 //
 // The result is the same for every call. Its properties are in the order of
 // the fields, which is the order in which the model writes them.

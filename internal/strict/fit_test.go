@@ -2,6 +2,7 @@ package strict_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/invopop/jsonschema"
@@ -51,4 +52,61 @@ func TestSchemaOfMethodMustFitTheFields(t *testing.T) {
 	lossySchema = object(`"a":{"type":"string","enum":["x"]}`, "a") // a part of the fields will do
 	_, err := strict.Schema(of[struct{ L lossy }]())
 	require.NoError(t, err)
+}
+
+// The types below stand for others in JSON.
+type (
+	aliasRoot  struct{ v linkedForm }
+	aliasSelf  struct{}
+	aliasWrong struct{ Name int }
+	aliasNil   struct{}
+	aliasKnot  struct {
+		Name string       `json:"name"`
+		Kids []*aliasKnot `json:"kids"`
+	}
+)
+
+func (aliasRoot) JSONSchemaAlias() any               { return &linkedForm{} }
+func (a *aliasRoot) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &a.v) }
+func (aliasSelf) JSONSchemaAlias() any               { return aliasSelf{} }
+func (aliasWrong) JSONSchemaAlias() any              { return struct{ Name string }{} }
+func (aliasNil) JSONSchemaAlias() any                { return nil }
+func (aliasKnot) JSONSchemaAlias() any {
+	return struct {
+		Name string      `json:"name"`
+		Kids []aliasKnot `json:"kids"`
+	}{}
+}
+
+func TestSchemaOfAlias(t *testing.T) {
+	t.Parallel()
+	own, err := strict.Schema(of[linkedForm]())
+	require.NoError(t, err)
+	root, err := strict.Schema(of[aliasRoot]())
+	require.NoError(t, err)
+	require.Equal(t, string(own), string(root))
+	_, err = strict.Schema(of[struct{ A []aliasRoot }]())
+	require.NoError(t, err)
+	knot, err := strict.Schema(of[struct{ K aliasKnot }]())
+	require.NoError(t, err)
+	require.NoError(t, strict.Check(knot))
+	d, err := strict.Compile(knot)
+	require.NoError(t, err)
+	var got struct{ K aliasKnot }
+	require.NoError(t, d.Decode([]byte(`{"K":{"name":"a","kids":[{"name":"b","kids":[]}]}}`), &got))
+	require.Equal(t, "b", got.K.Kids[0].Name)
+	_, err = strict.Schema(of[aliasKnot]())
+	require.NoError(t, err)
+
+	for typ, want := range map[reflect.Type]string{
+		of[aliasSelf]():               "leads nowhere",
+		of[struct{ A aliasSelf }]():   "no finite value",
+		of[aliasWrong]():              "cannot decode",
+		of[struct{ A *aliasWrong }](): "cannot decode",
+		of[aliasNil]():                "returns nil",
+		of[struct{ A [2]aliasNil }](): "returns nil",
+	} {
+		_, err := strict.Schema(typ)
+		require.ErrorContains(t, err, want, typ)
+	}
 }

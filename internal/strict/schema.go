@@ -174,6 +174,16 @@ func (g *generator) rootSchema() (*value, error) {
 		}
 		return v, err
 	}
+	switch alias, err := g.alias(t); {
+	case err != nil:
+		return nil, err
+	case alias != nil && t.Kind() != reflect.Map:
+		g.checks = append(g.checks, check{t, nil, g.fail(t, "")})
+		if g.root, err = g.pointee(alias); err != nil || len(g.checks) > 10 {
+			return nil, g.fail(t, "JSONSchemaAlias leads nowhere; return a value of another type")
+		}
+		return g.rootSchema()
+	}
 	const want = "the arguments of a tool are a JSON object; "
 	switch k := t.Kind(); {
 	case k == reflect.Map:
