@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ func (r *Runner) config(e *engine, s limit.Spec, etc string) (*container.Config,
 	var mounts []mount.Mount
 	switch {
 	case etc != "":
-		for name := range etcFiles {
+		for _, name := range slices.Sorted(maps.Keys(etcFiles)) {
 			mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: etc + "/" + name, Target: "/etc/" + name, ReadOnly: true})
 		}
 	case !e.podman: // which knows a container's own name

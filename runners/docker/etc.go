@@ -40,60 +40,60 @@ type etc struct {
 // etcDir gives the directory on the engine's host, or nothing where the engine
 // makes what containers need.
 func (e *engine) etcDir(ctx context.Context) string {
-	h := &e.etc
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.dir == "" && !h.none {
+	if e.podman { // which starts nothing for a network, and writes a hosts file
+		return ""
+	}
+	d := &e.etc
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dir == "" && !d.none {
 		var err error
-		if h.dir, err = e.findEtc(ctx, false); err != nil && ctx.Err() == nil && !unreachable(err) {
-			h.fail(e, err)
+		if d.dir, err = e.findEtc(ctx, false); err != nil && ctx.Err() == nil && !unreachable(err) {
+			d.fail(e, err)
 		}
 	}
-	return h.dir
+	return d.dir
 }
 
 // mendEtc writes the files again that a container could not be given.
 func (e *engine) mendEtc(ctx context.Context) {
-	h := &e.etc
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.none {
+	d := &e.etc
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.none {
 		return
 	}
 	var err error
-	if h.dir, err = e.findEtc(ctx, true); err != nil {
-		h.fail(e, err)
+	if d.dir, err = e.findEtc(ctx, true); err != nil {
+		d.fail(e, err)
 	}
 }
 
 // giveUpEtc has the engine set up the network.
 func (e *engine) giveUpEtc(err error) {
-	h := &e.etc
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.fail(e, err)
+	d := &e.etc
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail(e, err)
 }
 
-func (h *etc) fail(e *engine, err error) {
-	if !h.none {
+func (d *etc) fail(e *engine, err error) {
+	if !d.none {
 		e.logger.warn("containers get no files of ours in /etc and start slower", slog.Any("err", err))
 	}
-	h.dir, h.none = "", true
+	d.dir, d.none = "", true
 }
 
 // useful reports whether containers that have the files are what they should be.
-func (h *etc) useful() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.none
+func (d *etc) useful() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.none
 }
 
 // findEtc finds the directory, or makes it where there is none or it has to be
 // new.
 func (e *engine) findEtc(ctx context.Context, anew bool) (string, error) {
-	if e.podman {
-		return "", errors.New("Podman sets up no network for it")
-	}
 	files, sum, err := etcArchive()
 	if err != nil {
 		return "", err
@@ -127,6 +127,9 @@ func (e *engine) findEtc(ctx context.Context, anew bool) (string, error) {
 		return "", err
 	}
 	found, err = e.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	if err == nil && found.Volume.Mountpoint == "" {
+		err = errors.New("the engine does not tell where its volumes are")
+	}
 	return found.Volume.Mountpoint, err
 }
 
