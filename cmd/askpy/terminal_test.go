@@ -203,6 +203,34 @@ func TestLiveOutput(t *testing.T) {
 	x.end(0)
 }
 
+// The markdown of an answer is rendered for the terminal, whatever its size; a
+// pipe gets it as it is, and so does a terminal without colours.
+func TestMarkdown(t *testing.T) {
+	const answer = "# Result\n**Two** rows:\n\n| name | what it is |\n|---|---|\n| fib | the numbers of Fibonacci |\n"
+	const rendered = "\x1b[1mResult\x1b[22m\r\n\x1b[1mTwo\x1b[22m rows:\r\n\r\n\x1b[1mname\x1b[22m  \x1b[1mwhat it is\x1b[22m\r\n"
+	raw := strings.ReplaceAll(answer, "\n", "\r\n")
+	for _, test := range []struct {
+		name, before, after string
+		env                 []string
+		want                string
+	}{
+		{"wide", "stty cols 100; ", "", nil, rendered + "────  ────────────────────────\r\nfib   the numbers of Fibonacci\r\n"},
+		{"narrow", "stty cols 20; ", "", nil, rendered + "────  ──────────────\r\nfib   the numbers of\r\n      Fibonacci\r\n"},
+		{"tiny", "stty cols 10; ", "", nil, "rows:\r\n\r\n\x1b[1mname\x1b[22m: fib\r\n\x1b[1mwhat it is\x1b[22m: the numbers of Fibonacci\r\n"},
+		{"pipe", "", " | cat", nil, raw},
+		{"no colours", "", "", []string{"NO_COLOR=1"}, raw},
+		{"dumb", "", "", []string{"TERM=dumb"}, raw},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := responsestest.NewServer(responsestest.Text(answer))
+			defer server.Close()
+			x := onTerminal(t, server, test.before+"askpy --runner fake 'show'"+test.after, test.env...)
+			x.expect(regexp.QuoteMeta(test.want) + "$")
+			x.end(0)
+		})
+	}
+}
+
 // Of a long program and a flood of output a terminal gets the beginning and the
 // end; --verbose shows all.
 func TestFold(t *testing.T) {

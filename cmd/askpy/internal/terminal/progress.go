@@ -32,6 +32,7 @@ type Progress struct {
 	width   func() int
 	out     io.Writer // of the answer as it comes, or nil
 	shared  bool      // out and w are terminals, so most likely the same
+	md      *markdown // renders the answer, or nil where it is shown as it is
 	outputs bool      // programs and their output are shown
 	fold    bool      // but not all of them
 
@@ -72,22 +73,30 @@ func NewProgress(stdout, stderr io.Writer, o Options) *Progress {
 	if o.Answer && !o.Quiet && Is(stdout) {
 		p.out = stdout
 		p.shared = Is(stderr)
+		if !o.Dumb && !o.Plain {
+			p.md = &markdown{width: widthOf(stdout)}
+		}
 	}
 	if Is(stderr) && !o.Dumb && !p.quiet {
 		p.live, p.dim, p.graphics = true, !o.Plain, o.Graphics
 		p.outputs = p.outputs || p.out != nil
 		p.fold = !p.verbose
-		fd := int(stderr.(*os.File).Fd())
-		p.width = func() int {
-			width, _, err := term.GetSize(fd)
-			if err != nil || width <= 0 {
-				width = 80
-			}
-			return width
-		}
+		p.width = widthOf(stderr)
 		p.ticking.Go(p.tick)
 	}
 	return p
+}
+
+// widthOf tells how many columns a terminal has.
+func widthOf(w io.Writer) func() int {
+	fd := int(w.(*os.File).Fd())
+	return func() int {
+		width, _, err := term.GetSize(fd)
+		if err != nil || width <= 0 {
+			width = 80
+		}
+		return width
+	}
 }
 
 func (p *Progress) tick() {
@@ -252,20 +261,32 @@ func (p *Progress) say(text string) {
 	p.put(text)
 }
 
+// put writes a piece of the answer as it is rendered.
 func (p *Progress) put(text string) {
+	text = Printable(text)
+	if p.md != nil {
+		text = p.md.write(text)
+	}
+	p.emit(text)
+}
+
+func (p *Progress) emit(text string) {
 	if text == "" {
 		return
 	}
-	if _, err := io.WriteString(p.out, Printable(text)); err != nil && p.outErr == nil {
+	if _, err := io.WriteString(p.out, text); err != nil && p.outErr == nil {
 		p.outErr = err
 	}
 	p.midLine = !strings.HasSuffix(text, "\n")
 }
 
-// endLine ends a line of the answer that is not at its end.
+// endLine ends what is held of the answer, and its line.
 func (p *Progress) endLine() {
+	if p.md != nil {
+		p.emit(p.md.end())
+	}
 	if p.midLine {
-		p.put("\n")
+		p.emit("\n")
 	}
 }
 
