@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -337,13 +338,24 @@ func TestCheckpoint(t *testing.T) {
 	})
 }
 
+var promptsIn = regexp.MustCompile(`prompt \d+\.`)
+
 // Whatever happens to a run, and wherever its process dies, the conversation
 // goes on: no call runs twice once it has finished, and no request is refused.
 func TestAnyEndCanBeContinued(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
+			onSocket := seed%4 == 3 // with a real clock and a WebSocket
+			unit := time.Second
+			if onSocket {
+				unit = 2 * time.Millisecond
+			}
 			calls := 0
+			var mu sync.Mutex
+			names := map[string]string{}  // of the tools, by call
+			started := map[string]int{}   // by call
+			finished := map[string]bool{} // calls whose output was stored
 			model := func(turn *rt.Turn) rt.Reply {
 				if turn.Round > 12 || rng.IntN(3) == 0 {
 					return rt.Text("done")
@@ -351,7 +363,10 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 				var all []rt.Reply
 				for range 1 + rng.IntN(4) {
 					calls++
-					name := []string{"ok", "fail", "slow", "abort", "ask", "unknown"}[rng.IntN(6)]
+					name := []string{"ok", "fail", "slow", "abort", "ask", "unknown", "again", "loose"}[rng.IntN(8)]
+					mu.Lock()
+					names[fmt.Sprintf("call_%d", calls)] = name
+					mu.Unlock()
 					all = append(all, rt.Call(fmt.Sprintf("call_%d", calls), name, []string{"", "{}", `{"x":`, "null"}[rng.IntN(4)]))
 				}
 				return rt.Join(all...).Force()
@@ -376,38 +391,63 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 			srv := rt.NewServer(append(faults, rt.Always(func(*rt.Turn) rt.Reply { return rt.Text("done") }))...)
 			defer srv.Close()
 
-			var mu sync.Mutex
-			started := map[string]int{}
 			tool := func(name string, h func(context.Context) error) fnloop.Tool {
 				return fnloop.Tool{Name: name, Handle: func(ctx context.Context, c fnloop.Call) (fnloop.Output, error) {
 					mu.Lock()
 					started[c.ID]++
+					assert.False(t, finished[c.ID], "call %s has an output", c.ID)
+					assert.True(t, started[c.ID] == 1 || c.Repeated, "call %s", c.ID)
 					mu.Unlock()
+					if s, ok := fnloop.ToolStateFrom(ctx); assert.True(t, ok) && s.Set(c.ID) != nil {
+						assert.Error(t, ctx.Err(), "only a call that was left behind has no state")
+					}
 					return fnloop.Output{Text: name}, h(ctx)
 				}}
 			}
-			ask := tool("ask", func(ctx context.Context) error { return nap(ctx, time.Second) })
+			ask := tool("ask", func(ctx context.Context) error { return nap(ctx, unit) })
 			ask.NeedsApproval = fnloop.Always
 			loop := &fnloop.Loop{Client: service(srv), Model: "m", MaxTurns: 3, Attempts: 2, KeepItems: rng.IntN(2) == 0, Tools: []fnloop.Tool{
 				tool("ok", func(context.Context) error { return nil }),
 				tool("fail", func(context.Context) error { return errBoom }),
-				tool("slow", func(ctx context.Context) error { return nap(ctx, time.Second) }),
+				tool("slow", func(ctx context.Context) error { return nap(ctx, unit) }),
 				tool("abort", func(context.Context) error { return fnloop.Abort(errBoom) }),
 				ask,
+				tool("again", func(ctx context.Context) error { return nap(ctx, unit) }),
+				tool("loose", func(context.Context) error { return nil }),
 			}}
+			loop.Tools[5].Repeatable, loop.Tools[6].NonStrict = true, true
+			loop.Parallel = 1 + rng.IntN(4)
+			if onSocket {
+				loop.Client, loop.WebSocket, loop.MaxRetryWait = srv.Client(), true, time.Millisecond
+			}
 			ans := &fnloop.Answer{}
 			switch rng.IntN(3) {
 			case 0:
 				loop.State = fnloop.Stateless
 			case 1:
+				if onSocket {
+					break // what the deadline cuts off there may be in the conversation
+				}
 				loop.State = fnloop.InConversation
 				ans.Conversation = newConversation(t, srv)
 			}
-			bubble(t, func(t *testing.T) {
+			clock := bubble
+			if onSocket {
+				clock = func(t *testing.T, f func(*testing.T)) { f(t) }
+			}
+			var prompts []string
+			prompt := func() (string, []fnloop.Content) {
+				prompts = append(prompts, fmt.Sprintf("prompt %d.", len(prompts)))
+				if rng.IntN(3) == 0 {
+					return "", []fnloop.Content{{Text: prompts[len(prompts)-1]}, {ImageURL: "https://a.example/x.png"}}
+				}
+				return prompts[len(prompts)-1], nil
+			}
+			clock(t, func(t *testing.T) {
 				for range 30 {
 					ctx, cancel := context.WithCancel(t.Context())
 					if rng.IntN(3) == 0 {
-						ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Millisecond)
+						ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*unit/1000)
 					}
 					var stored *fnloop.Answer // where the process dies, if it does
 					die := rng.IntN(3) == 0
@@ -418,11 +458,26 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 						}
 						return nil
 					}
+					hookFails := rng.IntN(12)
+					loop.BeforeRequest = func(_ context.Context, p *responses.ResponseNewParams) error {
+						if hookFails--; hookFails > -1 || hookFails < -3 {
+							return nil
+						}
+						switch hookFails {
+						case -1:
+							return errBoom
+						case -2:
+							panic(errBoom)
+						}
+						p.Model = ""
+						return nil
+					}
+					text, parts := prompt()
 					var err error
 					if rng.IntN(2) == 0 {
-						ans, err = loop.Continue(ctx, ans, "next")
+						ans, err = loop.Continue(ctx, ans, text, parts...)
 					} else {
-						for e, runErr := range loop.Events(ctx, ans, "next") {
+						for e, runErr := range loop.Events(ctx, ans, text, parts...) {
 							if done, ok := e.(fnloop.Done); ok {
 								ans, err = done.Answer, runErr
 							}
@@ -436,6 +491,11 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 						require.NotEqual(t, 400, request.StatusCode, "refused: %v", err)
 					}
 					ans = store(t, ans)
+					mu.Lock()
+					for _, c := range ans.Calls {
+						finished[c.ID] = true
+					}
+					mu.Unlock()
 					for _, c := range ans.Pending {
 						switch rng.IntN(3) {
 						case 0:
@@ -445,10 +505,11 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 						}
 					}
 				}
-				loop.Checkpoint = nil
+				loop.Checkpoint, loop.BeforeRequest = nil, nil
 				for { // and it can always be brought to an end
 					var err error
-					ans, err = loop.Continue(t.Context(), ans, "finish")
+					text, parts := prompt()
+					ans, err = loop.Continue(t.Context(), ans, text, parts...)
 					if err == nil {
 						assert.NotEmpty(t, ans.Text)
 						break
@@ -459,7 +520,16 @@ func TestAnyEndCanBeContinued(t *testing.T) {
 				}
 			})
 			for id, n := range started {
-				assert.Equal(t, 1, n, "call %s was started %d times", id, n)
+				assert.True(t, n == 1 || names[id] == "again", "call %s was started %d times", id, n)
+			}
+			if loop.State == fnloop.Stateless { // the Answer has the whole conversation
+				var all []string
+				for _, item := range ans.Items {
+					if strings.Contains(string(item), `"user"`) {
+						all = append(all, promptsIn.FindAllString(string(item), -1)...)
+					}
+				}
+				assert.Equal(t, prompts, all, "every prompt once, in order")
 			}
 		})
 	}
