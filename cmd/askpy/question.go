@@ -134,6 +134,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if err = q.openInterpreter(); err != nil {
 		return failed(wire.finish(err))
 	}
+	loop := q.loop(wire)
 	prompt = q.withFiles(prompt)
 	from := new(fnloop.Answer)
 	if q.session != nil {
@@ -142,7 +143,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 		}
 		q.wayBack = q.sessionName()
 		if last != nil {
-			for _, line := range session.Unfinished(last, prompt) {
+			for _, line := range session.Unfinished(last, prompt, loop.Tools[0].Repeatable) {
 				q.progress.Note(line)
 			}
 		}
@@ -152,7 +153,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if err = q.put(ctx, from); err != nil {
 		return failed(wire.finish(err))
 	}
-	answer, err := q.converse(ctx, q.loop(wire), from)
+	answer, err := q.converse(ctx, loop, from)
 	q.keep(answer, notes)
 	return answer, wire.finish(err)
 }

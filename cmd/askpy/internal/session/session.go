@@ -224,15 +224,16 @@ func (s *Session) Close() {
 	s.held.Close()
 }
 
-// Unfinished says what the run before left.
-func Unfinished(a *fnloop.Answer, prompt string) []string {
+// Unfinished says what the run before left. Repeatable says whether the Loop runs
+// again what was interrupted.
+func Unfinished(a *fnloop.Answer, prompt string, repeatable bool) []string {
 	var lines []string
 	for _, c := range a.Pending {
 		what := "was not run"
 		switch {
 		case c.Started:
 			what = "was running when the last run ended; it is run again"
-			if a.Stop == fnloop.StopCancelled && prompt != "" || neededApproval(c) {
+			if !repeatable || a.Stop == fnloop.StopCancelled && prompt != "" || neededApproval(c) {
 				what = "was running when the last run ended; it is not run again"
 			}
 		case c.Waiting():
