@@ -36,11 +36,11 @@ type sandbox struct {
 	quiet  chan struct{} // stderr is complete
 
 	mu     sync.Mutex
-	init   int // pidfd of the first process inside, or -1
+	init   int      // pidfd of the first process inside, or -1
+	space  *os.File // where there is no cgroup, its namespace, whose number so stays its own; or nil
 	killed bool
 
-	cgroup *cgroup  // nil where there is none
-	space  *os.File // where there is none, the process namespace, held so that its number stays its own; or nil
+	cgroup *cgroup // nil where there is none
 	logger *slog.Logger
 }
 
@@ -194,8 +194,12 @@ func (s *sandbox) boot(info *os.File) error {
 	if err != nil {
 		return fmt.Errorf("pidfd_open: %w", err)
 	}
+	var space *os.File
+	if s.cgroup == nil {
+		space, _ = os.Open(fmt.Sprintf("/proc/%d/ns/pid", told.PID)) // it only helps
+	}
 	s.mu.Lock()
-	s.init = fd
+	s.init, s.space = fd, space
 	killed := s.killed
 	s.mu.Unlock()
 	if killed {
@@ -205,8 +209,6 @@ func (s *sandbox) boot(info *os.File) error {
 		if err := s.cgroup.add(told.PID); err != nil {
 			return err
 		}
-	} else {
-		s.space, _ = os.Open(fmt.Sprintf("/proc/%d/ns/pid", told.PID)) // it only helps
 	}
 	s.conn, err = supervisor.Connect(s)
 	return err
@@ -255,8 +257,8 @@ func (s *sandbox) Read(p []byte) (int, error) { return s.out.Read(p) }
 
 // Kill ends every process in the sandbox: they all end with the first. The
 // first needs a turn for that, which the others may be many to wait for, so each
-// of them is killed as well. While the first is not
-// known yet, it is killed as soon as it is.
+// of them is killed as well. While the first is not known yet, it is killed as
+// soon as it is.
 func (s *sandbox) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -370,6 +372,7 @@ func (s *sandbox) remove() error {
 	}
 	if s.space != nil {
 		s.space.Close()
+		s.space = nil
 	}
 	s.mu.Unlock()
 	if s.cgroup != nil {
