@@ -51,6 +51,11 @@ type Sessions struct {
 	// image is part of the call's output, and so of stored Answers: see
 	// [MaxImageBytes].
 	Upload func(ctx context.Context, mime string, data []byte) (fnloop.Content, error)
+	// OnOpen, if not nil, is called with each session before anything runs in it,
+	// with the context of what it was opened for, so that the files of the
+	// conversation can be put there: those that a user has uploaded, and those
+	// that OnCell kept. Its error is that of the opening.
+	OnOpen func(ctx context.Context, s *Session) error
 	// OnCell, if not nil, is called with each execution before the model reads
 	// of it, so that figures and files can be kept: s has the files. It is called
 	// within the call of the tool, whose context it gets. Its error is the host's
@@ -167,7 +172,7 @@ func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
 	}
 	s.count++ // and the mutex is held
 	s.mu.Unlock()
-	session, err := Open(ctx, s.Runner, s.Config)
+	session, restored, err := s.open(ctx)
 	s.mu.Lock()
 	if err == nil && s.closed {
 		s.mu.Unlock()
@@ -182,6 +187,7 @@ func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
 		return nil, err
 	}
 	if lost != nil && st.Cells > 0 {
+		lost.FilesKept = restored
 		session.told(lost)
 	}
 	sl := &slot{ref: rand.Text(), session: session, users: 1}
@@ -191,6 +197,24 @@ func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
 	s.live[sl.ref] = sl
 	*st = state{Ref: sl.ref, Images: st.Images}
 	return sl, nil
+}
+
+// open opens a session and lets OnOpen put files there. It reports whether there
+// are any.
+func (s *Sessions) open(ctx context.Context) (session *Session, restored bool, err error) {
+	session, err = Open(ctx, s.Runner, s.Config)
+	if err != nil || s.OnOpen == nil {
+		return session, false, err
+	}
+	var files []File
+	if err = s.OnOpen(ctx, session); err == nil {
+		files, err = session.List(ctx)
+	}
+	if err != nil {
+		_ = session.Close() // nobody has used it
+		return nil, false, fmt.Errorf("interpreter: the files of the conversation: %w", err)
+	}
+	return session, len(files) > 0, nil
 }
 
 // use keeps a session from being closed. The mutex is held.

@@ -410,3 +410,36 @@ func TestSessionsCrowd(t *testing.T) {
 	wg.Wait()
 	assert.Positive(t, kept.Load())
 }
+
+func TestSessions_onOpen(t *testing.T) {
+	var opened int
+	s := managed(t, &interpreter.Sessions{
+		Runner: definer(),
+		OnOpen: func(ctx context.Context, s *interpreter.Session) error {
+			if opened++; opened == 3 {
+				return errors.New("the store is away")
+			}
+			return s.Put(ctx, "data.csv", strings.NewReader("a,b\n"))
+		},
+		Idle: time.Nanosecond, // so that each call needs another session
+	})
+	loop := asks(t, s, rt.PerConversation(python("call_1", "alpha"), rt.Text("one"), python("call_2", "beta"), rt.Text("two"), python("call_3", "gamma"), rt.Text("three")))
+	a, err := loop.Run(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Empty(t, result(t, a.Calls[0]).Notice)
+	require.Eventually(t, func() bool { return s.Len() == 0 }, 5*time.Second, time.Millisecond)
+
+	a, err = loop.Continue(t.Context(), a, "b")
+	require.NoError(t, err)
+	assert.Equal(t, 2, opened)
+	notice := result(t, a.Calls[0]).Notice
+	assert.Contains(t, notice, "(alpha)")
+	assert.Contains(t, notice, "files are kept", "OnOpen has put them back")
+	require.Eventually(t, func() bool { return s.Len() == 0 }, 5*time.Second, time.Millisecond)
+
+	a, err = loop.Continue(t.Context(), a, "c")
+	require.NoError(t, err)
+	require.ErrorContains(t, a.Calls[0].Err, "the files of the conversation: the store is away")
+	assert.Contains(t, a.Calls[0].Text, "the cell was not run", "and the model is not told of the host's store")
+	assert.Zero(t, s.Len(), "a session without its files is not kept")
+}
