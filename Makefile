@@ -9,7 +9,7 @@ GOLANGCI_LINT  = v2.15.0
 TOOL           = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
+.PHONY: help demo chat build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,13 @@ demo: ## install the sandbox where it is missing and compute fib(40) in it
 	@sh tools/sandbox.sh
 	$(GO) build -o bin/askpy ./cmd/askpy
 	env -u OPENAI_API_KEY -u OPENAI_BASE_URL -u OPENAI_MODEL -u RUNTIME_API_KEY -u RUNTIME_API_URL bin/askpy "compute fib(40)"
+
+# With OPENAI_API_KEY set a model answers, else a script that runs real programs.
+chat: ## install the sandbox where it is missing and serve the chat of examples/chat
+	@sh tools/sandbox.sh
+	@mkdir -p .cache
+	cd examples/chat && $(GO) build -o ../../bin/chat .
+	bin/chat -db .cache/chat.db
 
 build: ## build every package, and askpy into bin/
 	$(GO) build ./...

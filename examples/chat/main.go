@@ -1,0 +1,159 @@
+// Command chat is a chat back end to copy from: a page, a server and a database.
+// The model calls Go functions, runs Python that keeps its variables, and asks
+// before it changes something.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/otelloop"
+	"github.com/fnloop/fnloop/responsestest"
+	"github.com/fnloop/fnloop/runners/bubblewrap"
+	"github.com/fnloop/fnloop/runners/docker"
+)
+
+const instructions = "You are a helpful assistant of a shop. Compute with the python tool rather than guess, and show figures." +
+	" Say which files you have made."
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "chat:", err)
+		os.Exit(1)
+	}
+}
+
+// serve serves until ctx ends, and then until the answers that are being written
+// are complete.
+func serve(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("chat", flag.ContinueOnError)
+	addr := flags.String("addr", "127.0.0.1:8080", "where to listen")
+	dsn := flags.String("db", "chat.db", "a file of SQLite, or an address like postgres://user@host/database")
+	sandbox := flags.String("sandbox", "bubblewrap", "where Python runs: bubblewrap or docker")
+	imageName := flags.String("image", "", "the image for docker")
+	model := flags.String("model", cmp.Or(os.Getenv("OPENAI_MODEL"), "gpt-6-astra"), "the model, where OPENAI_API_KEY is set")
+	budget := flags.Int64("budget", 1_000_000, "how many tokens a user may use in a day")
+	traces := flags.String("trace", "", "where traces go: stdout, or an address like http://localhost:4318")
+	drain := flags.Duration("drain", 20*time.Second, "how long answers may go on at the end")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+
+	var runner interface {
+		fnloop.Runner
+		io.Closer
+	}
+	switch *sandbox {
+	case "bubblewrap":
+		runner = &bubblewrap.Runner{Logger: log}
+	case "docker":
+		runner = &docker.Runner{Image: *imageName, Logger: log}
+	default:
+		return fmt.Errorf("-sandbox is %q, neither bubblewrap nor docker", *sandbox)
+	}
+	defer runner.Close()
+
+	db, err := openStore(ctx, *dsn)
+	if err != nil {
+		return err
+	}
+	defer db.db.Close()
+	sessions := newSessions(runner, db)
+	defer sessions.Close()
+
+	loop := &fnloop.Loop{
+		Model: *model, Instructions: instructions,
+		Tools:  []fnloop.Tool{sessions.Tool(), ordersTool(db), refundTool(db)},
+		Logger: log,
+	}
+	if key := os.Getenv("OPENAI_API_KEY"); key != "" {
+		client := responses.NewResponseService(option.WithEnvironmentProduction(), option.WithAPIKey(key))
+		loop.Client = &client
+	} else {
+		played := responsestest.NewServer(script())
+		defer played.Close()
+		loop.Client = played.Client()
+		loop.State = fnloop.Stateless // the script forgets the conversations when it ends
+	}
+	end, err := observe(ctx, *traces, stdout, loop)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := loop.Check(ctx); err != nil {
+		return err
+	}
+
+	s := &server{store: db, loop: loop, sessions: sessions, budget: *budget, patience: time.Minute, log: log}
+	s.hub.Logger = log
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	fmt.Fprintf(stdout, "The chat is at http://%s\n", listener.Addr())
+	if loop.State == fnloop.Stateless {
+		fmt.Fprintln(stdout, "OPENAI_API_KEY is not set, so a script answers.")
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- web.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	// Answers that are being written come first, with their readers.
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), *drain)
+	defer cancel()
+	if err := s.hub.Drain(wait); err != nil {
+		log.Warn("answers were cut short; their chats can go on from there", "error", err)
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return web.Shutdown(last)
+}
+
+// observe lets the runs be traced, if that is wanted, and returns what sends the
+// last of the traces.
+func observe(ctx context.Context, to string, stdout io.Writer, loop *fnloop.Loop) (end func(), err error) {
+	if to == "" {
+		return func() {}, nil
+	}
+	var exporter trace.SpanExporter
+	if to == "stdout" {
+		exporter, err = stdouttrace.New(stdouttrace.WithWriter(stdout), stdouttrace.WithPrettyPrint())
+	} else {
+		exporter, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-trace: %w", err)
+	}
+	provider := trace.NewTracerProvider(trace.WithBatcher(exporter))
+	loop.Observer = otelloop.New(otelloop.Options{TracerProvider: provider, AgentName: "chat", ConversationID: chatOf})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = provider.Shutdown(ctx)
+	}, nil
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/interpreter"
+)
+
+// view is what a user sees of a run.
+var view = fnloop.View{Outputs: true}
+
+// A shown is what a cell shows, in the form for the page. Pictures are files of
+// the chat.
+type shown struct {
+	Call    string `json:"call"`
+	Picture string `json:"picture,omitempty"`
+	HTML    string `json:"html,omitempty"`
+	Text    string `json:"text,omitempty"`
+}
+
+func (shown) Type() string { return "shown" }
+
+// A problem is what the user has to know of the server's trouble.
+type problem struct {
+	Message string `json:"message"`
+}
+
+func (problem) Type() string { return "problem" }
+
+// events does a run that was begun, and stores how far it gets: before each call
+// starts and when one has finished, so that a server that dies loses nothing, and
+// at the end.
+func (s *server) events(ctx context.Context, c chat, r run, most int64) iter.Seq2[fnloop.Event, error] {
+	return func(yield func(fnloop.Event, error) bool) {
+		ctx := context.WithValue(ctx, chatKey{}, c.ID)
+		var seen transcript
+		loop := *s.loop
+		loop.MaxTokens = most
+		loop.Checkpoint = func(ctx context.Context, a *fnloop.Answer) error {
+			return s.store.save(ctx, r.ID, a, seen.json(), false)
+		}
+		if err := s.upload(ctx, r); err != nil {
+			s.log.ErrorContext(ctx, "a file was not uploaded", "chat", c.ID, "error", err)
+			yield(problem{"The files could not be passed to the interpreter. Your message is kept; continue to try again."}, nil)
+			return
+		}
+		for e, err := range loop.Events(ctx, r.Answer, "") {
+			if display, ok := e.(interpreter.Shown); ok {
+				e = s.show(ctx, c, display)
+			}
+			seen.add(e)
+			if done, ok := e.(fnloop.Done); ok {
+				if err != nil && !errors.Is(err, fnloop.ErrApproval) && !errors.Is(err, context.Canceled) {
+					s.log.ErrorContext(ctx, "a run failed", "chat", c.ID, "stop", done.Answer.Stop, "error", err)
+				}
+				if err := s.saveAnswer(ctx, r, done.Answer, seen.json()); err != nil {
+					s.log.ErrorContext(ctx, "an answer was not stored", "chat", c.ID, "error", err)
+					if !yield(problem{"The answer could not be stored. Your message and the finished calls are kept; continue when the database is back."}, nil) {
+						return
+					}
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// upload puts the files of the prompt into the work folder.
+func (s *server) upload(ctx context.Context, r run) error {
+	if len(r.Prompt.Files) == 0 {
+		return nil
+	}
+	session, release, err := s.sessions.Session(ctx, r.Answer)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return restore(ctx, s.store, session, r.Prompt.Files)
+}
+
+// saveAnswer stores the Answer of a run that has ended, whatever has ended it, and
+// tries for a while.
+func (s *server) saveAnswer(ctx context.Context, r run, a *fnloop.Answer, events []byte) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
+	defer cancel()
+	for wait := 100 * time.Millisecond; ; wait *= 2 {
+		if err = s.store.save(ctx, r.ID, a, events, true); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// show stores the picture of a display. HTML can hold scripts: the page puts it
+// into a frame that runs none.
+func (s *server) show(ctx context.Context, c chat, d interpreter.Shown) fnloop.Event {
+	for mime, suffix := range map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"} {
+		data := d.Data[mime]
+		if data == nil {
+			continue
+		}
+		_, size, err := s.store.names(ctx, c.ID)
+		if err == nil && size+int64(len(data)) > maxFiles {
+			return problem{fmt.Sprintf("A figure is not shown: the files of this chat have reached %d MiB.", maxFiles>>20)}
+		}
+		f := file{"figure-" + newID() + suffix, true, data}
+		if err == nil {
+			err = putFile(ctx, s.store.db, c.ID, f)
+		}
+		if err != nil {
+			s.log.ErrorContext(ctx, "a figure was not stored", "chat", c.ID, "error", err)
+			return problem{"A figure could not be stored, so it is not shown."}
+		}
+		return shown{Call: d.Call, Picture: f.name}
+	}
+	return shown{Call: d.Call, HTML: string(d.Data["text/html"]), Text: string(d.Data["text/plain"])}
+}
+
+// A transcript has the events of a run as its user sees them, in a short form
+// that shows the same.
+type transcript struct {
+	mu     sync.Mutex
+	events []fnloop.Event
+}
+
+func (t *transcript) add(e fnloop.Event) {
+	if e = view.Event(e); e == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var last fnloop.Event
+	if n := len(t.events); n > 0 {
+		last = t.events[n-1]
+	}
+	switch next := e.(type) {
+	case fnloop.RequestStarted, fnloop.ResponseFinished, fnloop.Retry, fnloop.CallDelta:
+		return
+	case fnloop.TextDelta:
+		if before, ok := last.(fnloop.TextDelta); ok && before.Item == next.Item {
+			next.Text = before.Text + next.Text
+			t.events[len(t.events)-1] = next
+			return
+		}
+	case fnloop.CallOutput:
+		const most = 64 << 10
+		if before, ok := last.(fnloop.CallOutput); ok && before.ID == next.ID && before.Stream == next.Stream {
+			if len(before.Text) < most {
+				before.Text += next.Text
+				t.events[len(t.events)-1] = before
+			}
+			return
+		}
+	case fnloop.Done:
+		short := *next.Answer
+		short.Calls = nil // the events before have them
+		e = fnloop.Done{Answer: &short}
+	}
+	t.events = append(t.events, e)
+}
+
+// json is a list of the events with their types.
+func (t *transcript) json() []byte {
+	type entry struct {
+		Type  string       `json:"type"`
+		Event fnloop.Event `json:"event"`
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]entry, len(t.events))
+	for i, e := range t.events {
+		list[i] = entry{e.Type(), e}
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		slog.Error("the events of a run cannot be stored", "error", err)
+		return []byte("[]")
+	}
+	return b
+}
