@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +14,8 @@ import (
 	"github.com/fnloop/fnloop/interpreter"
 )
 
-// Bounds of --file. The first is about what the API takes of a picture or a PDF.
-const (
-	maxMedia = 20 << 20
-	maxData  = 1 << 30
-)
+// maxData is the largest file of --file that is no picture or PDF, in bytes.
+const maxData = 1 << 30
 
 // An attachment is a file that goes with the prompt: a part of it for the model to
 // see, or data for the interpreter.
@@ -39,10 +35,12 @@ func readAttachments(paths []string) ([]attachment, error) {
 		if err != nil {
 			return nil, usagef("--file %s: %v", path, cause(err))
 		}
-		if other, twice := names[a.name]; twice && a.part == nil {
-			return nil, usagef("--file %s and --file %s have the same name in the sandbox; rename one of them", other, path)
+		if a.part == nil {
+			if other, twice := names[a.name]; twice {
+				return nil, usagef("--file %s and --file %s have the same name in the sandbox; rename one of them", other, path)
+			}
+			names[a.name] = path
 		}
-		names[a.name] = path
 		all = append(all, a)
 	}
 	return all, nil
@@ -79,19 +77,11 @@ func readAttachment(path string) (a attachment, err error) {
 		}
 		return a, interpreter.CheckName(a.name)
 	}
-	if a.size > maxMedia {
-		return a, fmt.Errorf("it has %d MiB, more than the %d that the API takes", a.size>>20, maxMedia>>20)
-	}
-	data, err := os.ReadFile(path)
+	part, err := fnloop.OpenContent(path)
 	if err != nil {
-		return a, err
+		return a, errors.New(strings.TrimPrefix(err.Error(), "fnloop: "))
 	}
-	url := "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(data)
-	if mime == "application/pdf" {
-		a.part = &fnloop.Content{FileData: url, FileName: a.name}
-	} else {
-		a.part = &fnloop.Content{ImageURL: url}
-	}
+	a.part = &part
 	return a, nil
 }
 
