@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 
@@ -95,6 +96,9 @@ func (g *generator) foreign(t reflect.Type, self string) (*value, error) {
 	case s == nil:
 		return nil, g.fail(t, "JSONSchema returns nil")
 	}
+	if holdsItself(reflect.ValueOf(s), make(map[uintptr]bool)) {
+		return nil, g.fail(t, "JSONSchema returns a schema that holds itself, which has no end; refer to it with $ref")
+	}
 	raw, err := json.Marshal(s) // and so a copy that nobody else holds
 	if err != nil {
 		return nil, g.fail(t, "JSONSchema returns what cannot be written: %v", err)
@@ -112,6 +116,57 @@ func (g *generator) foreign(t reflect.Type, self string) (*value, error) {
 		return nil, g.fail(t, "the schema that JSONSchema returns cannot be sent: %v", err)
 	}
 	return v, nil
+}
+
+// holdsItself reports whether a schema can be reached from itself. Writing it would
+// exhaust the stack, from which there is no way back. Open are the schemas that v
+// is within.
+func holdsItself(v reflect.Value, open map[uintptr]bool) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return false
+		}
+		if m, ok := v.Interface().(interface {
+			FromOldest() iter.Seq2[string, *jsonschema.Schema]
+		}); ok { // properties, in their order
+			for _, property := range m.FromOldest() {
+				if holdsItself(reflect.ValueOf(property), open) {
+					return true
+				}
+			}
+			return false
+		}
+		if v.Elem().Kind() != reflect.Struct {
+			return false
+		}
+		p := v.Pointer()
+		if open[p] {
+			return true
+		}
+		open[p] = true
+		defer delete(open, p)
+		return holdsItself(v.Elem(), open)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && holdsItself(v.Field(i), open) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if holdsItself(v.Index(i), open) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for _, value := range v.Seq2() {
+			if holdsItself(value, open) {
+				return true
+			}
+		}
+	} // of what is in an any, encoding/json finds out itself
+	return false
 }
 
 // An adapter makes a foreign schema strict where that keeps its meaning. What

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/invopop/jsonschema"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fnloop/fnloop/internal/strict"
@@ -359,4 +362,33 @@ func TestCheckInLinearTime(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 5*time.Second, "%.80s", schema) // it takes milliseconds
 	}
+}
+
+type endless struct{ A string }
+
+func (endless) JSONSchema() *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties()}
+	s.Properties.Set("a", &jsonschema.Schema{Type: "array", Items: s})
+	return s
+}
+
+type endlessList struct{ A string }
+
+func (endlessList) JSONSchema() *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "array"}
+	s.Items = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s}}
+	return s
+}
+
+// A schema that holds itself cannot be written, and is refused before the stack
+// is exhausted.
+func TestEndlessSchema(t *testing.T) {
+	_, err := strict.Schema(reflect.TypeFor[struct {
+		E endless `json:"e"`
+	}]())
+	assert.ErrorContains(t, err, "holds itself")
+	_, err = strict.Schema(reflect.TypeFor[struct {
+		E endlessList `json:"e"`
+	}]())
+	assert.ErrorContains(t, err, "holds itself")
 }
