@@ -20,19 +20,33 @@ type Decision struct {
 // Always is a [Tool]'s NeedsApproval that asks for each call.
 func Always(context.Context, Call) bool { return true }
 
-// Waiting are the pending calls that can be approved or rejected.
+// Waiting are the pending calls that can be approved or rejected. The ID of a call
+// of a Loop that the handler of another call runs is a path: that call's ID, a
+// slash, and its own.
 func (a *Answer) Waiting() []Call {
 	var calls []Call
 	for _, c := range a.Pending {
 		if c.Waiting() {
 			calls = append(calls, c)
 		}
+		if c.Started {
+			continue
+		}
+		for _, i := range c.inner {
+			if !i.waits() {
+				continue
+			}
+			for _, in := range i.Answer.Waiting() {
+				in.ID = within(c.ID, in.ID)
+				calls = append(calls, in)
+			}
+		}
 	}
 	return calls
 }
 
 // Waiting reports whether a pending call can be approved or rejected.
-func (c Call) Waiting() bool { return c.digest != "" && !c.Started }
+func (c Call) Waiting() bool { return c.digest != "" && !c.Started && len(c.inner) == 0 }
 
 // Approve decides that [Loop.Continue] runs the pending call id, with the
 // arguments that it has now: when they are others by then, Continue refuses.
@@ -79,7 +93,7 @@ func (a *Answer) decide(id string, d Decision) error {
 func (a *Answer) undecided(id string) (*Call, error) {
 	c := a.pending(id)
 	if c == nil {
-		return nil, &ConfigError{Field: "call " + id, Reason: "is not pending"}
+		return a.undecidedWithin(id)
 	}
 	if c.digest == "" {
 		return nil, &ConfigError{Field: "call " + id, Reason: "does not wait for approval"}
@@ -88,6 +102,25 @@ func (a *Answer) undecided(id string) (*Call, error) {
 		return nil, &ConfigError{Field: "call " + id, Reason: "was approved and started before; what it did is not known"}
 	}
 	return c, nil
+}
+
+// undecidedWithin is such a call of a run within a call.
+func (a *Answer) undecidedWithin(id string) (*Call, error) {
+	for _, c := range a.Pending {
+		rest, ok := strings.CutPrefix(id, within(c.ID, ""))
+		if !ok {
+			continue
+		}
+		if c.Started && len(c.inner) > 0 {
+			return nil, &ConfigError{Field: "call " + id, Reason: "was decided and started before; what it did is not known"}
+		}
+		for _, i := range c.inner {
+			if i.waits() && slices.ContainsFunc(i.Answer.Waiting(), func(in Call) bool { return in.ID == rest }) {
+				return i.Answer.undecided(rest)
+			}
+		}
+	}
+	return nil, &ConfigError{Field: "call " + id, Reason: "is not pending"}
 }
 
 // needsApproval asks the tool whether c may run only once it was approved. Calls
@@ -150,7 +183,9 @@ func (r *run) resume(ctx context.Context) error {
 		case r.runsAgain(&c):
 			c.Started, c.Repeated = false, true
 			ready = append(ready, c)
-		case c.Decision == nil || c.Started || c.Hosted: // the API makes what is hosted
+		case c.innerWaits() && !c.Started && c.innerDecided():
+			ready = append(ready, c)
+		case c.innerWaits(), c.Decision == nil || c.Started || c.Hosted: // the API makes what is hosted
 			decided = decided || c.Hosted && c.Decision != nil
 			others = append(others, c)
 		case c.Decision.Approve:
@@ -206,8 +241,14 @@ func (r *run) runsAgain(c *Call) bool {
 func callNames(calls []Call) string {
 	var names []string
 	for _, c := range calls {
-		if c.needsDecision() {
+		if !c.needsDecision() {
+			continue
+		}
+		if !c.innerWaits() {
 			names = append(names, fmt.Sprintf("%s (%s)", c.Name, c.ID))
+		}
+		for _, in := range (&Answer{Pending: []Call{{ID: c.ID, inner: c.inner}}}).Waiting() {
+			names = append(names, fmt.Sprintf("%s (%s)", in.Name, in.ID))
 		}
 	}
 	return strings.Join(names, ", ")

@@ -40,7 +40,8 @@ type Call struct {
 	Decision *Decision
 
 	caller callerID
-	digest string // of what approval was asked for
+	digest string     // of what approval was asked for
+	inner  []innerRun // of its handler, if that stopped because a call within it needs approval
 }
 
 type callKey struct{}
@@ -67,6 +68,10 @@ func (c Call) clone() Call {
 	if c.Decision != nil {
 		d := *c.Decision
 		c.Decision = &d
+	}
+	c.inner = slices.Clone(c.inner)
+	for i := range c.inner {
+		c.inner[i].Answer = c.inner[i].Answer.clone()
 	}
 	return c
 }
@@ -111,12 +116,13 @@ type callJSON struct {
 	Caller     callerID        `json:"caller,omitempty"`
 	Decision   *Decision       `json:"decision,omitempty"`
 	Digest     string          `json:"digest,omitempty"`
+	Inner      []innerRun      `json:"inner,omitempty"`
 }
 
 func (c Call) json() (callJSON, error) {
 	j := callJSON{
 		Turn: c.Turn, ID: c.ID, Name: c.Name, Namespace: c.Namespace, Started: c.Started, Repeated: c.Repeated,
-		Custom: c.Custom, Hosted: c.Hosted, Caller: c.caller, Decision: c.Decision, Digest: c.digest,
+		Custom: c.Custom, Hosted: c.Hosted, Caller: c.caller, Decision: c.Decision, Digest: c.digest, Inner: c.inner,
 	}
 	if t := bytes.TrimLeft(c.Arguments, " \t\r\n"); !c.Custom && len(t) > 0 && t[0] == '{' && utf8.Valid(t) && json.Valid(t) && storable(t) && !repeatsMember(t) {
 		j.Arguments = c.Arguments
@@ -142,7 +148,7 @@ func (c *Call) set(j callJSON) error {
 	}
 	*c = Call{
 		Turn: j.Turn, ID: j.ID, Name: j.Name, Namespace: j.Namespace, Arguments: args, Started: j.Started, Repeated: j.Repeated,
-		Custom: j.Custom, Hosted: j.Hosted, Decision: j.Decision, caller: j.Caller, digest: j.Digest,
+		Custom: j.Custom, Hosted: j.Hosted, Decision: j.Decision, caller: j.Caller, digest: j.Digest, inner: j.Inner,
 	}
 	return err
 }
@@ -199,12 +205,18 @@ func (c *CallResult) UnmarshalJSON(data []byte) error {
 
 // settled is the call as it stands in a result, where nothing is left to decide.
 func (c Call) settled() Call {
-	c.Started, c.Decision, c.digest = false, nil, ""
+	c.Started, c.Decision, c.digest, c.inner = false, nil, "", nil
 	return c
 }
 
-// needsDecision reports whether the call must not run before it was approved.
-func (c *Call) needsDecision() bool { return c.digest != "" && c.Decision == nil }
+// needsDecision reports whether the call must not run before it, or a call within
+// it, was decided about.
+func (c *Call) needsDecision() bool {
+	if c.innerWaits() {
+		return !c.innerDecided()
+	}
+	return c.digest != "" && c.Decision == nil
+}
 
 func (r *run) newCalls(calls []item, turn int) []Call {
 	out := make([]Call, len(calls))

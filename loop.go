@@ -188,7 +188,15 @@ type options struct {
 	value  *string                                       // is set to the message that should fit format
 }
 
-func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (answer *Answer, err error) {
+// run is one run, by itself or within the handler of a call.
+func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (*Answer, error) {
+	if n, ok := ctx.Value(nestingKey{}).(*nesting); ok {
+		return n.run(ctx, l, from, prompt, parts, opts)
+	}
+	return l.execute(ctx, from, prompt, parts, opts)
+}
+
+func (l *Loop) execute(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (answer *Answer, err error) {
 	if from == nil {
 		from = &Answer{}
 	}

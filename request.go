@@ -151,6 +151,9 @@ func (r *run) notRun(c *Call) string {
 	if c.Started {
 		return "interrupted: the run ended while this call was running; it has no output, and what it did is not known"
 	}
+	if c.innerWaits() {
+		return "interrupted: something that this call does needs approval, and none was given; it has no output"
+	}
 	if c.digest != "" {
 		return "not run: this call needs approval, and none was given"
 	}

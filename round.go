@@ -30,13 +30,16 @@ type round struct {
 	began  time.Time
 	saving chan struct{} // held while Checkpoint runs
 
-	mu       sync.Mutex // of what follows, and of calls while they run
-	queue    []int      // the calls that wait for their turn
-	running  int
-	alone    bool            // what runs is serial
-	busy     map[string]bool // the ordered tools that run
-	outcomes []*outcome      // by call; nil while it has none
-	err      error           // what stopped the round, other than the caller
+	starting  sync.Mutex // held while calls are announced
+	announced int        // how many of started were
+	mu        sync.Mutex // of what follows, and of calls while they run
+	queue     []int      // the calls that wait for their turn
+	started   []int      // those whose turn has come, in order
+	running   int
+	alone     bool            // what runs is serial
+	busy      map[string]bool // the ordered tools that run
+	outcomes  []*outcome      // by call; nil while it has none
+	err       error           // what stopped the round, other than the caller
 }
 
 // An outcome is what became of a call.
@@ -89,7 +92,7 @@ func (r *run) runRound(ctx context.Context, calls []Call, limit int) error {
 	case ctx.Err() != nil:
 		return r.ended(ctx, nil)
 	}
-	if names := callNames(a.Pending); names != "" && len(rd.others) == 0 {
+	if names := callNames(a.Pending[len(rd.others):]); names != "" {
 		return fmt.Errorf("%w: %s", ErrApproval, names)
 	}
 	if len(tooMany) > 0 {
@@ -98,11 +101,12 @@ func (r *run) runRound(ctx context.Context, calls []Call, limit int) error {
 	return r.checkProgress(rd.outcomes)
 }
 
-// startable are the calls that may start now, in order: as many as run side by
-// side, a serial one alone, an ordered one after those of its tool. They count as
-// started, so that a checkpoint which is made before their handlers begin claims
-// neither too little nor too much: what waits for its turn has not started.
-func (rd *round) startable() (start []int) {
+// startable adds to started the calls that may start now: as many as run side by
+// side, a serial one alone, an ordered one after those of its tool. It returns how
+// many calls of the round have started by then. They count as started, so that a
+// checkpoint which is made before their handlers begin claims neither too little
+// nor too much: what waits for its turn has not started.
+func (rd *round) startable() int {
 	var waiting []int
 	held := make(map[string]bool) // ordered tools, a call of which waits
 	for at, i := range rd.queue {
@@ -123,17 +127,25 @@ func (rd *round) startable() (start []int) {
 		rd.alone = serial
 		rd.running++
 		rd.calls[i].Started = true
-		start = append(start, i)
+		rd.started = append(rd.started, i)
 	}
 	rd.queue = waiting
-	return start
+	return len(rd.started)
 }
 
-// runAll runs the calls, beginning with the first of them.
-func (rd *round) runAll(ctx context.Context, first []int) {
+// runAll runs the calls. The first of them have started.
+func (rd *round) runAll(ctx context.Context, first int) {
 	var running sync.WaitGroup
-	var start func([]int)
-	start = func(calls []int) {
+	// start announces the first n calls and runs their handlers. It may do so for
+	// calls that another call let start: the checkpoint before it had them too.
+	var start func(n int)
+	start = func(n int) {
+		rd.starting.Lock()
+		defer rd.starting.Unlock()
+		rd.mu.Lock()
+		calls := slices.Clone(rd.started[rd.announced:max(n, rd.announced)])
+		rd.mu.Unlock()
+		rd.announced += len(calls)
 		for _, i := range calls {
 			if rd.announce(ctx, i) {
 				running.Go(func() { start(rd.runOne(ctx, i)) })
@@ -163,14 +175,15 @@ func (rd *round) announce(ctx context.Context, i int) bool {
 	return true
 }
 
-// runOne runs the call i, and gives the calls that may start after it.
-func (rd *round) runOne(ctx context.Context, i int) (next []int) {
+// runOne runs the call i, and gives how many may have started after it.
+func (rd *round) runOne(ctx context.Context, i int) (started int) {
 	rd.mu.Lock()
 	call := rd.calls[i].clone()
 	rd.mu.Unlock()
 	call.Started = false
 	callCtx, end := rd.observeCall(ctx, call, rd.began)
-	out, left := rd.runCall(callCtx, call)
+	nest := &nesting{round: rd, id: call.ID, earlier: slices.Clone(call.inner)}
+	out, left := rd.runCall(context.WithValue(callCtx, nestingKey{}, nest), call)
 	if end != nil {
 		end(out)
 	}
@@ -178,6 +191,11 @@ func (rd *round) runOne(ctx context.Context, i int) (next []int) {
 	rd.mu.Lock()
 	if left {
 		rd.answer.Abandoned++
+	}
+	waiting := nest.finish()
+	suspended := waiting != nil && out != nil && out.abort == nil && !left
+	if suspended {
+		rd.calls[i].inner, rd.calls[i].Started, out = waiting, false, nil
 	}
 	if out != nil {
 		rd.countSandbox(out)
@@ -192,14 +210,16 @@ func (rd *round) runOne(ctx context.Context, i int) (next []int) {
 	rd.running, rd.alone = rd.running-1, false
 	delete(rd.busy, call.Name)
 	if ctx.Err() == nil {
-		next = rd.startable()
+		started = rd.startable()
 	}
 	rd.mu.Unlock()
-	if out != nil {
+	if out != nil || suspended {
 		rd.checkpoint(ctx)
+	}
+	if out != nil {
 		rd.emitAside(CallFinished{out.CallResult.clone()})
 	}
-	return next
+	return started
 }
 
 // countSandbox makes an abort of a sandbox that can run nothing, or has failed

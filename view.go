@@ -93,7 +93,7 @@ func (v View) Answer(a *Answer) *Answer {
 
 func (v View) call(c Call) Call {
 	if !v.All {
-		c.digest, c.caller = "", ""
+		c.digest, c.caller, c.inner = "", "", nil
 	}
 	return c
 }
