@@ -7,28 +7,39 @@ import (
 )
 
 // A command is what askpy does instead of asking when its first argument is the
-// command's name. Its options have the arguments after the name, too.
-type command func(ctx context.Context, opts options, env environment, stdout io.Writer) error
+// command's name.
+type command struct {
+	// run gets the arguments after the name in opts, too.
+	run func(ctx context.Context, opts options, env environment, stdout io.Writer) error
+	// anyhow says that it runs whatever is wrong with the environment.
+	anyhow bool
+}
 
-// commands are filled in by init, since help lists them.
+// commands are filled in by init, since completion lists them.
 var commands map[string]command
 
 func init() {
 	commands = map[string]command{
-		"sessions": func(_ context.Context, opts options, env environment, stdout io.Writer) error {
+		"sessions": {run: func(_ context.Context, opts options, env environment, stdout io.Writer) error {
 			return sessions(opts.args[1:], env, stdout)
-		},
-		"doctor": doctor,
-		"completion": func(_ context.Context, opts options, _ environment, stdout io.Writer) error {
+		}},
+		"doctor": {run: doctor},
+		"completion": {anyhow: true, run: func(_ context.Context, opts options, _ environment, stdout io.Writer) error {
 			return completion(opts.args[1:], stdout)
-		},
-		"man": func(_ context.Context, opts options, _ environment, stdout io.Writer) error {
-			if len(opts.args) > 1 {
-				return usagef("askpy man takes no %q", opts.args[1])
-			}
-			_, err := io.WriteString(stdout, manual())
-			return err
-		},
+		}},
+		"help": {anyhow: true, run: printer(help)},
+		"man":  {anyhow: true, run: printer(manual)},
+	}
+}
+
+// printer makes a command that prints a text.
+func printer(text func() string) func(context.Context, options, environment, io.Writer) error {
+	return func(_ context.Context, opts options, _ environment, stdout io.Writer) error {
+		if len(opts.args) > 1 {
+			return usagef("askpy %s takes no %q", opts.args[0], opts.args[1])
+		}
+		_, err := io.WriteString(stdout, text())
+		return err
 	}
 }
 

@@ -59,9 +59,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		env, err = readEnvironment(getenv)
 	}
-	if err == nil && len(opts.args) > 0 && commands[opts.args[0]] != nil && !afterDashes(args, opts.args[0]) {
-		err = commands[opts.args[0]](ctx, opts, env, stdout)
-		return finish(stderr, env, err)
+	if len(opts.args) > 0 && !afterDashes(args, opts.args[0]) {
+		if c, ok := commands[opts.args[0]]; ok && (err == nil || c.anyhow) {
+			return finish(stderr, env, c.run(ctx, opts, env, stdout))
+		}
 	}
 	q := &question{
 		opts: opts, env: env, stdin: stdin, stdout: stdout, stderr: stderr,
