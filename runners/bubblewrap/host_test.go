@@ -815,6 +815,19 @@ func TestRefusesWhatIsNotThere(t *testing.T) {
 	}
 }
 
+// What a bwrap that died had made and never told of is not left behind.
+func TestUntoldChild(t *testing.T) {
+	r := open(t, &bubblewrap.Runner{Path: imposter(t, "exec 3<&0\nsleep 6107 <&3 &\nexit 1\n")})
+	begin := time.Now()
+	if err := r.Probe(t.Context()); err == nil {
+		t.Error("Probe() succeeded")
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("Probe() took %v", took)
+	}
+	eventually(t, "nothing is left", func() bool { return len(processes("sleep\x006107")) == 0 })
+}
+
 // The first call finds out about the host by running programs. When it is
 // cancelled, nothing is wrong with them.
 func TestCancelFirstCall(t *testing.T) {

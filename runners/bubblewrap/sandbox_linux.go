@@ -31,7 +31,7 @@ type sandbox struct {
 	in     *os.File // to the supervisor
 	out    *os.File // from it
 	stderr bounded
-	told   string        // the pipe on which bwrap tells, such as pipe:[1234]
+	stdin  string        // the pipe that is their standard input, such as pipe:[1234]
 	exited chan struct{} // bwrap was waited for
 	quiet  chan struct{} // stderr is complete
 
@@ -156,7 +156,7 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 		return nil, err
 	}
 	theirs = append(theirs, both)
-	if s.told, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", both.Fd())); err != nil {
+	if s.stdin, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", inR.Fd())); err != nil {
 		return nil, err
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, both)
@@ -309,19 +309,19 @@ func (s *sandbox) Killed() bool { return true }
 
 // killUnknown ends a bwrap that never told of a process inside. Killing bwrap
 // alone is not enough: a process that it just made is not bound to it yet, and
-// would wait for it for ever. It is known by the pipe that it has open.
+// would wait for it for ever. It is known by its standard input.
 func (s *sandbox) killUnknown() {
 	s.cmd.Process.Kill()
 	select {
 	case <-s.exited: // and makes no more
 	case <-time.After(time.Second):
 	}
-	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/0")
 	for _, f := range files {
-		if to, err := os.Readlink(f); err != nil || to != s.told {
+		if to, err := os.Readlink(f); err != nil || to != s.stdin {
 			continue
 		}
-		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil && pid != os.Getpid() {
+		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
