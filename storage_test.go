@@ -204,3 +204,39 @@ func TestStoredAnswersOfEarlierVersions(t *testing.T) {
 		})
 	}
 }
+
+// Whatever a database gives back, reading it does not panic, and what was read is
+// written and read again without a change.
+func FuzzStoredAnswer(f *testing.F) {
+	names, err := filepath.Glob("testdata/answers/v*.json")
+	require.NoError(f, err)
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	for _, text := range oddTexts {
+		data, err := json.Marshal(&fnloop.Answer{Text: text, Items: []json.RawMessage{json.RawMessage(`{"a":1,"a":1e999}`)}})
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var a fnloop.Answer
+		if json.Unmarshal(data, &a) != nil {
+			return
+		}
+		first, err := json.Marshal(&a)
+		if err != nil {
+			return // an Answer with raw JSON that is none
+		}
+		var b fnloop.Answer
+		require.NoError(t, json.Unmarshal(first, &b))
+		second, err := json.Marshal(&b)
+		require.NoError(t, err)
+		require.Equal(t, string(first), string(second))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = (&fnloop.Loop{Client: strange{func() {}}, Model: "m", Attempts: 1}).Continue(ended, &a, "hi")
+		require.Error(t, err)
+	})
+}
