@@ -193,20 +193,20 @@ func isReasoning(item json.RawMessage) bool {
 	return json.Unmarshal(item, &head) == nil && head.Type == "reasoning"
 }
 
-// busy are the conversations that a run of this process is at. One run at a
+// busyConversations are those that a run of this process is at. One run at a
 // time can add to a conversation: what another adds while the calls of a
 // response are open is refused.
-var busy sync.Map
+var busyConversations sync.Map
 
 func (r *run) lockConversation() (unlock func(), err error) {
 	id := r.answer.Conversation
 	if id == "" {
 		return func() {}, nil
 	}
-	if _, taken := busy.LoadOrStore(id, true); taken {
+	if _, taken := busyConversations.LoadOrStore(id, true); taken {
 		return nil, fmt.Errorf("%w: %s", ErrBusy, id)
 	}
-	return func() { busy.Delete(id) }, nil
+	return func() { busyConversations.Delete(id) }, nil
 }
 
 // loadFrom takes over what the next request must answer.

@@ -21,11 +21,11 @@ type hookError struct {
 func (e *hookError) Error() string { return "fnloop: " + e.hook + ": " + e.err.Error() }
 func (e *hookError) Unwrap() error { return e.err }
 
-// startGrace makes r.late, which ends Grace after ctx: what is not ours and has
+// startGrace makes r.graceCtx, which ends Grace after ctx: what is not ours and has
 // not returned by then is left behind. The function that it returns frees it.
 func (r *run) startGrace(ctx context.Context) (stop func()) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.late = late
+	r.graceCtx = late
 	forget := context.AfterFunc(ctx, func() {
 		timer := time.NewTimer(r.grace)
 		defer timer.Stop()
@@ -42,10 +42,10 @@ func (r *run) startGrace(ctx context.Context) (stop func()) {
 }
 
 // bounded calls f, which is not ours: it may panic, and it may hang. When it has
-// not returned when r.late ends, bounded returns errLate, and f must not be
+// not returned when r.graceCtx ends, bounded returns errLate, and f must not be
 // relied on for anything.
 func (r *run) bounded(f func() error) error {
-	if r.late.Err() != nil {
+	if r.graceCtx.Err() != nil {
 		return errLate
 	}
 	done := make(chan error, 1) // buffered: nobody may be there any more
@@ -57,7 +57,7 @@ func (r *run) bounded(f func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-r.late.Done():
+	case <-r.graceCtx.Done():
 		return errLate
 	}
 }

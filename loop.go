@@ -171,7 +171,7 @@ type run struct {
 	earlierTurns  int               // of it
 	prompted      bool              // the run has a prompt of its own
 	began         bool              // a request was sent or a handler has run
-	late          context.Context   // ends when the run must return
+	graceCtx      context.Context   // ends Grace after the caller's: the run must return then
 	shown         string            // of an answer that broke off before the run, which begins it anew
 	states        toolStates
 	requests      int             // made so far

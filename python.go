@@ -25,11 +25,11 @@ func PythonTool(r Runner, limits Limits) Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"A whole Python program. It is run as a file, so print what you want to see."`
 	}
-	description, about := describePython(r, limits)
+	description, inspection := describePython(r, limits)
 	tool := MustTool(pythonTool, description, func(ctx context.Context, in input) (Output, error) {
 		return runPython(ctx, r, in.Code, limits)
 	})
-	tool.Repeatable, tool.about, tool.err = true, about, checkPython(r, limits)
+	tool.Repeatable, tool.inspection, tool.err = true, inspection, checkPython(r, limits)
 	return tool
 }
 
@@ -37,7 +37,7 @@ func PythonTool(r Runner, limits Limits) Tool {
 // program as plain text, without the escapes of a JSON string. Not all models
 // and servers have custom tools.
 func CustomPythonTool(r Runner, limits Limits) Tool {
-	description, about := describePython(r, limits)
+	description, inspection := describePython(r, limits)
 	return Tool{
 		Name:        pythonTool,
 		Description: description + " Write the program itself and nothing else.",
@@ -46,8 +46,8 @@ func CustomPythonTool(r Runner, limits Limits) Tool {
 		Handle: func(ctx context.Context, call Call) (Output, error) {
 			return runPython(ctx, r, string(call.Arguments), limits)
 		},
-		about: about,
-		err:   checkPython(r, limits),
+		inspection: inspection,
+		err:        checkPython(r, limits),
 	}
 }
 
@@ -81,11 +81,11 @@ func checkPython(r Runner, limits Limits) error {
 	return nil
 }
 
-// describePython says what is known of r. What it has to be asked for is the
-// about.
-func describePython(r Runner, limits Limits) (string, *about) {
+// describePython is the description of the tool, as far as it is known without
+// asking r, and the inspection that finds out the rest; nil if that is all.
+func describePython(r Runner, limits Limits) (string, *inspection) {
 	if i, ok := RunnerAs[Inspector](r); ok {
-		return pythonIntro("") + pythonRest, &about{inspector: i, limits: limits, asking: make(chan struct{}, 1)}
+		return pythonIntro("") + pythonRest, &inspection{inspector: i, limits: limits, asking: make(chan struct{}, 1)}
 	}
 	d, ok := RunnerAs[Describer](r)
 	if !ok {
@@ -139,49 +139,49 @@ func describeLimits(limits Limits) string {
 	return s
 }
 
-// An about is what a tool says of its runner once that was asked. It is asked
-// until it answers, by one at a time.
-type about struct {
+// An inspection asks a runner what its sandbox is like. It is asked until
+// it answers, by one caller at a time.
+type inspection struct {
 	inspector Inspector
 	limits    Limits
 	asking    chan struct{} // holds one while the runner is asked
-	found     atomic.Pointer[said]
+	found     atomic.Pointer[pythonText]
 }
 
-// A said is what a runner says of itself, as the description of a tool has it.
-type said struct{ intro, rest string }
+// A pythonText is what the description of a tool says of its sandbox.
+type pythonText struct{ intro, rest string }
 
 // ask returns what the runner says.
-func (a *about) ask(ctx context.Context) (*said, error) {
-	if s, ok := a.known(); ok {
+func (i *inspection) ask(ctx context.Context) (*pythonText, error) {
+	if s, ok := i.known(); ok {
 		return s, nil
 	}
 	select {
-	case a.asking <- struct{}{}:
-		defer func() { <-a.asking }()
+	case i.asking <- struct{}{}:
+		defer func() { <-i.asking }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if s, ok := a.known(); ok {
+	if s, ok := i.known(); ok {
 		return s, nil
 	}
-	env, err := a.inspector.Inspect(ctx)
+	env, err := i.inspector.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &said{pythonIntro(env.Python), describeEnvironment(env, a.limits)}
-	a.found.Store(s)
+	s := &pythonText{pythonIntro(env.Python), describeEnvironment(env, i.limits)}
+	i.found.Store(s)
 	return s, nil
 }
 
-func (a *about) known() (*said, bool) {
-	s := a.found.Load()
+func (i *inspection) known() (*pythonText, bool) {
+	s := i.found.Load()
 	return s, s != nil
 }
 
-// in completes a description that was written before the runner was asked. One
-// that its user has rewritten stays as it is.
-func (s *said) in(description string) string {
+// complete fills in a description that was written before the runner was asked.
+// One that its user has rewritten stays as it is.
+func (s *pythonText) complete(description string) string {
 	rest, ok := strings.CutPrefix(description, pythonIntro("")+pythonRest)
 	if !ok {
 		return description

@@ -8,9 +8,9 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// request makes the next request of the conversation. Nothing but the items is
+// newRequest makes the next request of the conversation. Nothing but the items is
 // inherited from the response before, so everything else is in each.
-func (r *run) request(ctx context.Context) (responses.ResponseNewParams, error) {
+func (r *run) newRequest(ctx context.Context) (responses.ResponseNewParams, error) {
 	l, a := r.loop, r.answer
 	params := responses.ResponseNewParams{Model: l.Model, Tools: r.tools.list(l.BeforeRequest != nil)}
 	if l.Instructions != "" {

@@ -27,9 +27,9 @@ type response struct {
 	Usage       *responseUsage `json:"usage"`
 	Output      []item         `json:"output"`
 
-	body []byte            // of the response, nil if there is none
-	raw  []json.RawMessage // the output, if it is not that of body
-	told told              // of it to the reader, before it was whole
+	body    []byte            // of the response, nil if there is none
+	raw     []json.RawMessage // the output, if it is not that of body
+	emitted emitted           // of it to the reader, before it was whole
 
 	first     time.Duration // from the sending of the request to the first event
 	requestID string        // the API's, of the HTTP request
@@ -552,31 +552,31 @@ func (r *response) text() string {
 
 // emitEvents emits what of a response the reader has not been told while it came.
 func (r *response) emitEvents(emit func(Event)) {
-	reasoned := r.told.reasoning != nil
+	reasoned := r.emitted.reasoning != nil
 	var raw []json.RawMessage
 	for i, it := range r.Output {
 		switch {
 		case it.isCall():
-			if !r.told.calls[it.CallID] {
+			if !r.emitted.calls[it.CallID] {
 				emit(it.announced())
 			}
-			if args := it.arguments(); args != "" && !r.told.arguments[it.CallID] {
+			if args := it.arguments(); args != "" && !r.emitted.arguments[it.CallID] {
 				for _, d := range it.deltas(new(argumentReader), args) {
 					emit(d)
 				}
 			}
 		case it.Type == "message":
 			for _, p := range it.parts() {
-				if s := p.Text + p.Refusal; s != "" && !r.told.text {
+				if s := p.Text + p.Refusal; s != "" && !r.emitted.text {
 					emit(TextDelta{Text: s, Phase: it.Phase, Item: i, Refusal: p.Text == ""})
 				}
 			}
 		case it.Type == "reasoning" && !reasoned:
 			for n, p := range partsOf(it.Summary) {
-				emit(r.told.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n}))
+				emit(r.emitted.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n}))
 			}
 			for n, p := range it.parts() {
-				emit(r.told.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n, Raw: true}))
+				emit(r.emitted.reasoningDelta(ReasoningDelta{Text: p.Text, Item: i, Part: n, Raw: true}))
 			}
 		case it.isHosted() && raw == nil:
 			raw = r.items()
@@ -585,7 +585,7 @@ func (r *response) emitEvents(emit func(Event)) {
 		if i < len(raw) {
 			own = raw[i]
 		}
-		r.told.item(emit, i, &it, own)
+		r.emitted.item(emit, i, &it, own)
 	}
 }
 

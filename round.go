@@ -27,7 +27,7 @@ type round struct {
 	calls  []Call
 	others []Call // pending calls that are not of this round
 	stop   context.CancelCauseFunc
-	began  time.Time
+	start  time.Time
 	saving chan struct{} // held while Checkpoint runs
 
 	starting  sync.Mutex // held while calls are announced
@@ -47,10 +47,10 @@ type outcome struct {
 	CallResult
 	// What the handler's error was is found out under the guard of handle, as
 	// its methods are not ours.
-	abort   error        // not nil if the handler stopped the run
-	sandbox *RunnerError // not nil if the sandbox behind the tool did not work
-	useless bool         // it can run nothing
-	badCall bool         // the call could not be made: unknown tool, bad arguments
+	abort       error        // not nil if the handler stopped the run
+	sandbox     *RunnerError // not nil if the sandbox behind the tool did not work
+	unavailable bool         // it can run no program
+	badCall     bool         // the call could not be made: unknown tool, bad arguments
 }
 
 // runRound runs calls, the last of the answer's Pending, and moves those that get
@@ -61,7 +61,7 @@ func (r *run) runRound(ctx context.Context, calls []Call, limit int) error {
 	defer stop(nil)
 	a := r.answer
 	r.began = true
-	rd := &round{run: r, calls: calls, others: a.Pending[:len(a.Pending)-len(calls)], stop: stop, began: time.Now(), busy: make(map[string]bool), saving: make(chan struct{}, 1), outcomes: make([]*outcome, len(calls))}
+	rd := &round{run: r, calls: calls, others: a.Pending[:len(a.Pending)-len(calls)], stop: stop, start: time.Now(), busy: make(map[string]bool), saving: make(chan struct{}, 1), outcomes: make([]*outcome, len(calls))}
 	var tooMany []*outcome
 	for i := range calls {
 		c := &calls[i]
@@ -147,7 +147,7 @@ func (rd *round) runAll(ctx context.Context, first int) {
 		rd.mu.Unlock()
 		rd.announced += len(calls)
 		for _, i := range calls {
-			if rd.announce(ctx, i) {
+			if rd.emitStarted(ctx, i) {
 				running.Go(func() { start(rd.runOne(ctx, i)) })
 			}
 		}
@@ -156,9 +156,9 @@ func (rd *round) runAll(ctx context.Context, first int) {
 	running.Wait()
 }
 
-// announce tells that the call i is about to start, in the order of the calls. It
+// emitStarted says that the call i is about to start, in the order of the calls. It
 // reports false if the round has ended by then.
-func (rd *round) announce(ctx context.Context, i int) bool {
+func (rd *round) emitStarted(ctx context.Context, i int) bool {
 	if ctx.Err() == nil {
 		rd.mu.Lock()
 		call := rd.calls[i].clone()
@@ -181,7 +181,7 @@ func (rd *round) runOne(ctx context.Context, i int) (started int) {
 	call := rd.calls[i].clone()
 	rd.mu.Unlock()
 	call.Started = false
-	callCtx, end := rd.observeCall(ctx, call, rd.began)
+	callCtx, end := rd.observeCall(ctx, call, rd.start)
 	nest := &nesting{round: rd, id: call.ID, earlier: slices.Clone(call.inner)}
 	out, left := rd.runCall(context.WithValue(callCtx, nestingKey{}, nest), call)
 	if end != nil {
@@ -229,7 +229,7 @@ func (rd *round) countSandbox(out *outcome) {
 		delete(rd.sandboxFailed, out.Name)
 		return
 	}
-	if rd.sandboxFailed[out.Name] || out.useless {
+	if rd.sandboxFailed[out.Name] || out.unavailable {
 		out.abort = out.sandbox.Err
 	}
 	rd.sandboxFailed[out.Name] = true
@@ -257,7 +257,7 @@ func (rd *round) checkpoint(ctx context.Context) {
 	now.ToolState = rd.states.copy()
 	snapshot := now.clone()
 	rd.mu.Unlock()
-	if err := rd.callHook(ctx, "Checkpoint", func() error { return rd.loop.Checkpoint(rd.late, snapshot) }); err != nil {
+	if err := rd.callHook(ctx, "Checkpoint", func() error { return rd.loop.Checkpoint(rd.graceCtx, snapshot) }); err != nil {
 		rd.mu.Lock()
 		defer rd.mu.Unlock()
 		rd.fail(err)
@@ -373,7 +373,7 @@ func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<-
 			return
 		}
 		if broken, ok := errors.AsType[*RunnerError](err); ok {
-			out.sandbox, out.useless = broken, errors.Is(err, ErrUnavailable)
+			out.sandbox, out.unavailable = broken, errors.Is(err, ErrUnavailable)
 			r.log.ErrorContext(ctx, "sandbox failed", "tool", call.Name, "call_id", call.ID, "error", err)
 		}
 		_, out.badCall = errors.AsType[*ArgumentsError](err)

@@ -14,8 +14,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// nextResponse sends the next request until it gets a response that is worth
-// reading, and counts what every response used.
+// nextResponse makes the next request, sends it and returns its response.
 func (r *run) nextResponse(ctx context.Context) (*response, error) {
 	params, err := r.nextRequest(ctx)
 	if err != nil {
@@ -25,28 +24,29 @@ func (r *run) nextResponse(ctx context.Context) (*response, error) {
 	r.emit(RequestStarted{r.requests})
 	t := &attempts{}
 	ctx, end := r.observeResponse(ctx, &params)
-	response, err := r.retry(ctx, params, t)
+	response, err := r.send(ctx, params, t)
 	if end != nil {
 		end(response, t.count, err)
 	}
 	return response, err
 }
 
-// nextRequest is request for what may still be sent. A *ConfigError says that
-// nothing was done, so what a hook breaks later than that is an error of the hook.
+// nextRequest is newRequest, unless the run has used its tokens. A *ConfigError
+// says that nothing was sent, so what a hook breaks later is an error of the hook.
 func (r *run) nextRequest(ctx context.Context) (responses.ResponseNewParams, error) {
 	if most := r.loop.MaxTokens; most > 0 && r.answer.Usage.TotalTokens >= most {
 		return responses.ResponseNewParams{}, fmt.Errorf("%w: %d of %d tokens were used", ErrMaxTokens, r.answer.Usage.TotalTokens, most)
 	}
-	params, err := r.request(ctx)
+	params, err := r.newRequest(ctx)
 	if c, ok := err.(*ConfigError); ok && r.began {
 		err = &hookError{"BeforeRequest", errors.New(strings.TrimPrefix(c.Field, "BeforeRequest: ") + ": " + c.Reason)}
 	}
 	return params, err
 }
 
-// retry sends a request until it gets a response that is worth reading.
-func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *attempts) (*response, error) {
+// send sends a request, as often as it takes and the Loop allows, and returns the
+// response that the run goes on with.
+func (r *run) send(ctx context.Context, params responses.ResponseNewParams, t *attempts) (*response, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, r.ended(ctx, t.last)
@@ -57,7 +57,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 		response, fail := r.attempt(ctx, params)
 		if response != nil {
 			r.addUsage(response)
-			if fail = response.failure(); fail != nil && response.told.any {
+			if fail = response.failure(); fail != nil && response.emitted.any {
 				fail.retry = false
 			}
 		}
@@ -108,7 +108,7 @@ func (r *run) retry(ctx context.Context, params responses.ResponseNewParams, t *
 // faultOf is what the server says of a failure, or nil.
 func faultOf(response *response, fail *failure) *fault {
 	switch {
-	case response != nil && response.Status == "failed" && !response.told.any:
+	case response != nil && response.Status == "failed" && !response.emitted.any:
 		return response.Error
 	case response == nil:
 		return fail.fault
@@ -299,54 +299,3 @@ func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*
 	got.requestID = requestID(httpRes)
 	return got, nil
 }
-
-// A RequestError says why a request got no response: the network failed, or
-// the API answered with an error. It wraps the last attempt's error, so that
-// errors.As finds a *responses.Error of openai-go in it.
-type RequestError struct {
-	// StatusCode is that of the last answer, or zero when there was none.
-	StatusCode int
-	// Code, Type, Message, Param and RequestID are what the API said of it, each
-	// empty when it did not.
-	Code, Type, Message, Param, RequestID string
-	// RetryAfter is how long the last answer asked to wait, or zero.
-	RetryAfter time.Duration
-	// Attempts is how often the request was sent.
-	Attempts int
-	// MaybeDelivered reports that the API may have made a response, and charged
-	// for it, although none arrived.
-	MaybeDelivered bool
-	// Err is the last attempt's error.
-	Err error
-}
-
-func (e *RequestError) Error() string {
-	var b strings.Builder
-	b.WriteString("fnloop: request: ")
-	b.WriteString(e.Err.Error())
-	if word := cmp.Or(e.Code, e.Type); word != "" {
-		fmt.Fprintf(&b, ": %s", word)
-	}
-	if e.Message != "" {
-		fmt.Fprintf(&b, ": %s", e.Message)
-	}
-	if e.Param != "" {
-		fmt.Fprintf(&b, " (param %s)", e.Param)
-	}
-	if e.RequestID != "" {
-		fmt.Fprintf(&b, " (request %s)", e.RequestID)
-	}
-	if e.RetryAfter > 0 {
-		fmt.Fprintf(&b, " (asks to wait %v)", e.RetryAfter)
-	}
-	if e.Attempts > 1 {
-		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)
-	}
-	if e.MaybeDelivered {
-		b.WriteString(" (may have been delivered)")
-	}
-	return b.String()
-}
-
-// Unwrap returns e.Err.
-func (e *RequestError) Unwrap() error { return e.Err }

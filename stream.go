@@ -195,7 +195,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 
 	a := r.newAssembly()
 	for {
-		idle.Reset(a.patience(r.idleTimeout)) // the reader's time is not the server's
+		idle.Reset(a.eventTimeout(r.idleTimeout)) // the reader's time is not the server's
 		more := events.next()
 		idle.Stop()
 		if !more {
@@ -209,12 +209,12 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 		if response != nil {
 			drain(events, cancel)
 			response.requestID = requestID(httpRes)
-			return r.streamed(response, a), nil
+			return r.noteStreamed(response, a), nil
 		}
 		failed.Store(a.fault != nil)
 	}
 	if a.fault != nil {
-		return r.streamed(a.failed(), a), nil
+		return r.noteStreamed(a.failed(), a), nil
 	}
 	r.keepPartial(a)
 	return nil, r.streamFailure(ctx, events.err(), httpRes, a)
@@ -244,10 +244,10 @@ func decodeBody(body []byte, header http.Header) (*response, error) {
 	return nil, &StreamError{ContentType: header.Get("Content-Type"), Events: a.events, Attempts: 1, Err: ErrIncompleteStream}
 }
 
-// streamed notes what the reader has seen of a response before its end. An error
+// noteStreamed notes what the reader has seen of a response before its end. An error
 // in the place of the response leaves that as all there is of it.
-func (r *run) streamed(response *response, a *assembly) *response {
-	response.told, response.first = a.told, a.first
+func (r *run) noteStreamed(response *response, a *assembly) *response {
+	response.emitted, response.first = a.emitted, a.first
 	if response.Status != "completed" && len(response.Output) == 0 {
 		r.answer.Partial, r.answer.Interrupted = a.text.String(), a.text.Len() > 0
 	}
@@ -257,8 +257,8 @@ func (r *run) streamed(response *response, a *assembly) *response {
 // drain reads a stream that has said all to its end, which is near, so that the
 // connection can be used again.
 func drain(events feed, cancel context.CancelCauseFunc) {
-	const patience = 10 * time.Millisecond
-	stop := time.AfterFunc(patience, func() { cancel(nil) })
+	const limit = 10 * time.Millisecond
+	stop := time.AfterFunc(limit, func() { cancel(nil) })
 	defer stop.Stop()
 	for range 16 {
 		if !events.next() {
@@ -294,7 +294,7 @@ func (r *run) streamFailure(ctx context.Context, err error, httpRes *http.Respon
 		// stream of events at all will not become one.
 		_, noJSON := errors.AsType[*json.SyntaxError](err)
 		hopeless := err == ErrIdleStream || errors.Is(err, bufio.ErrTooLong) || errors.Is(err, errTooLarge)
-		f.retry = !a.told.any && !hopeless && (a.events > 0 || err != nil && !noJSON)
+		f.retry = !a.emitted.any && !hopeless && (a.events > 0 || err != nil && !noJSON)
 	}
 	if err == nil {
 		e.Err = ErrIncompleteStream
@@ -312,28 +312,28 @@ func contentType(httpRes *http.Response) string {
 	return httpRes.Header.Get("Content-Type")
 }
 
-// faultPatience is how long the response that failed may take to follow the
+// faultTimeout is how long the response that failed may take to follow the
 // event that says why. OpenAI's service sends both at once.
-const faultPatience = 500 * time.Millisecond
+const faultTimeout = 500 * time.Millisecond
 
 // An assembly makes a response of the events of one response.
 type assembly struct {
-	emit   func(Event)
-	read   bool          // somebody reads what is emitted
-	start  time.Time     // when the request was sent
-	first  time.Duration // from start to the first event
-	events int
-	id     string // of the response
-	told   told
-	text   strings.Builder
-	phases map[int]string // of the messages, by output_index
-	calls  []*writtenCall // that the model has begun to write
-	done   []doneItem     // in the order in which they came
-	fault  *fault         // an event has said that the response failed
+	emit    func(Event)
+	read    bool          // somebody reads what is emitted
+	start   time.Time     // when the request was sent
+	first   time.Duration // from start to the first event
+	events  int
+	id      string // of the response
+	emitted emitted
+	text    strings.Builder
+	phases  map[int]string // of the messages, by output_index
+	calls   []*writtenCall // that the model has begun to write
+	done    []doneItem     // in the order in which they came
+	fault   *fault         // an event has said that the response failed
 }
 
-// told is what the reader has been told of a response.
-type told struct {
+// emitted is what of a response the reader of the events has got.
+type emitted struct {
 	any, text bool
 	calls     map[string]bool // by call_id
 	arguments map[string]bool // the same
@@ -351,7 +351,7 @@ func mark(set *map[string]bool, key string) {
 
 // item emits what an item that is whole holds beside text and arguments: the work
 // of a hosted tool, files, citations.
-func (t *told) item(emit func(Event), index int, it *item, raw json.RawMessage) {
+func (t *emitted) item(emit func(Event), index int, it *item, raw json.RawMessage) {
 	if it.isCall() || it.Type == "reasoning" {
 		return
 	}
@@ -376,7 +376,7 @@ func (t *told) item(emit func(Event), index int, it *item, raw json.RawMessage) 
 
 // reasoningDelta puts a blank line before a piece that begins a paragraph, so
 // that the pieces make up a text.
-func (t *told) reasoningDelta(d ReasoningDelta) ReasoningDelta {
+func (t *emitted) reasoningDelta(d ReasoningDelta) ReasoningDelta {
 	last := t.reasoning
 	t.reasoning = &ReasoningDelta{Item: d.Item, Part: d.Part, Raw: d.Raw}
 	if last != nil && *last != *t.reasoning {
@@ -429,10 +429,10 @@ type streamEvent struct {
 	PartialImage string          `json:"partial_image_b64"`
 }
 
-// patience is how long to wait for the next event.
-func (a *assembly) patience(idle time.Duration) time.Duration {
+// eventTimeout is how long to wait for the next event.
+func (a *assembly) eventTimeout(idle time.Duration) time.Duration {
 	if a.fault != nil {
-		return min(faultPatience, idle)
+		return min(faultTimeout, idle)
 	}
 	return idle
 }
@@ -465,19 +465,19 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 	case "response.output_text.delta", "response.refusal.delta":
 		text := deltaText(e.Delta)
 		a.text.WriteString(text)
-		a.told.text = true
+		a.emitted.text = true
 		a.emitEvent(TextDelta{Text: text, Phase: a.phases[e.OutputIndex], Item: e.OutputIndex, Refusal: e.Type == "response.refusal.delta"})
 	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
 		if c := a.call(e); c != nil && a.read {
-			mark(&a.told.arguments, c.CallID)
+			mark(&a.emitted.arguments, c.CallID)
 			for _, d := range c.deltas(&c.args, deltaText(e.Delta)) {
 				a.emitEvent(d)
 			}
 		}
 	case "response.reasoning_summary_text.delta":
-		a.emitEvent(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.SummaryIndex}))
+		a.emitEvent(a.emitted.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.SummaryIndex}))
 	case "response.reasoning_text.delta":
-		a.emitEvent(a.told.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.ContentIndex, Raw: true}))
+		a.emitEvent(a.emitted.reasoningDelta(ReasoningDelta{Text: deltaText(e.Delta), Item: e.OutputIndex, Part: e.ContentIndex, Raw: true}))
 	case "response.output_item.added":
 		a.added(e)
 	case "response.output_item.done":
@@ -486,7 +486,7 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 		if a.read {
 			var it item
 			json.Unmarshal(own, &it) // what is missing is empty
-			a.told.item(a.emitEvent, e.OutputIndex, &it, own)
+			a.emitted.item(a.emitEvent, e.OutputIndex, &it, own)
 		}
 	case "response.created", "response.queued", "response.in_progress":
 		var r struct{ ID string }
@@ -537,7 +537,7 @@ func (r *run) newAssembly() *assembly {
 }
 
 func (a *assembly) emitEvent(e Event) {
-	a.told.any = a.read
+	a.emitted.any = a.read
 	a.emit(e)
 }
 
@@ -554,11 +554,11 @@ func (a *assembly) added(e streamEvent) {
 		}
 	case "function_call", "custom_tool_call":
 		a.calls = append(a.calls, &writtenCall{item: it, index: e.OutputIndex})
-		mark(&a.told.calls, it.CallID)
+		mark(&a.emitted.calls, it.CallID)
 		a.emitEvent(it.announced())
 	default:
 		if it.isHosted() && a.read {
-			mark(&a.told.hosted, it.ID)
+			mark(&a.emitted.hosted, it.ID)
 			a.emitEvent(HostedStarted{it.hosted(nil)})
 		}
 	}

@@ -72,9 +72,9 @@ type Tool struct {
 	// it says more. The Loop treats the calls as any other. Not all models can.
 	Async bool
 
-	args  *goType // of NewTool's arguments; nil for any other tool
-	about *about  // what its runner says of itself; nil if it needs not be asked
-	err   error   // why the tool cannot be used, for makers that return none
+	args       *goType     // of NewTool's arguments; nil for any other tool
+	inspection *inspection // of its runner; nil if that needs not be asked
+	err        error       // why the tool cannot be used, for makers that return none
 }
 
 // A Grammar is the language of a custom tool's input.

@@ -72,12 +72,12 @@ func newToolset(ctx context.Context, tools []Tool) (*toolset, error) {
 		}
 		byName[t.Name] = i
 		description := t.Description
-		if t.about != nil {
-			about, err := t.about.ask(ctx)
+		if t.inspection != nil {
+			found, err := t.inspection.ask(ctx)
 			if err != nil {
 				return nil, &ConfigError{Field: field + " (" + t.Name + ")", Reason: "its runner does not work: " + bare(err), Err: err}
 			}
-			description = about.in(t.Description)
+			description = found.complete(t.Description)
 		}
 		s.tools[i] = t.checkedAs(description)
 		top, err := t.topLevel()
@@ -97,12 +97,12 @@ func (s *toolset) is(tools []Tool) bool {
 	for i := range tools {
 		t := &tools[i]
 		description := t.Description
-		if t.about != nil {
-			about, ok := t.about.known()
+		if t.inspection != nil {
+			found, ok := t.inspection.known()
 			if !ok {
 				return false
 			}
-			description = about.in(t.Description)
+			description = found.complete(t.Description)
 		}
 		c := &s.tools[i]
 		if t.err != nil || t.Handle == nil || c.name != t.Name || c.description != description || c.schema != string(t.Parameters) ||

@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
@@ -83,7 +85,7 @@ func classify(err error, httpRes *http.Response) *failure {
 	if httpRes != nil {
 		e.StatusCode, e.RequestID = httpRes.StatusCode, requestID(httpRes)
 	}
-	sent, retry := transport(err)
+	sent, retry := transportError(err)
 	if httpRes != nil { // it came in part
 		sent = true
 	}
@@ -120,9 +122,9 @@ func (f *fault) requestFailure(err error, requestID string) *failure {
 	}
 }
 
-// transport says of an error that is no HTTP answer whether the request may
+// transportError says of an error that is no HTTP answer whether the request may
 // have been sent, and whether to send it again.
-func transport(err error) (sent, retry bool) {
+func transportError(err error) (sent, retry bool) {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return false, true
 	}
@@ -145,3 +147,54 @@ func transport(err error) (sent, retry bool) {
 	}
 	return false, false
 }
+
+// A RequestError says why a request got no response: the network failed, or
+// the API answered with an error. It wraps the last attempt's error, so that
+// errors.As finds a *responses.Error of openai-go in it.
+type RequestError struct {
+	// StatusCode is that of the last answer, or zero when there was none.
+	StatusCode int
+	// Code, Type, Message, Param and RequestID are what the API said of it, each
+	// empty when it did not.
+	Code, Type, Message, Param, RequestID string
+	// RetryAfter is how long the last answer asked to wait, or zero.
+	RetryAfter time.Duration
+	// Attempts is how often the request was sent.
+	Attempts int
+	// MaybeDelivered reports that the API may have made a response, and charged
+	// for it, although none arrived.
+	MaybeDelivered bool
+	// Err is the last attempt's error.
+	Err error
+}
+
+func (e *RequestError) Error() string {
+	var b strings.Builder
+	b.WriteString("fnloop: request: ")
+	b.WriteString(e.Err.Error())
+	if word := cmp.Or(e.Code, e.Type); word != "" {
+		fmt.Fprintf(&b, ": %s", word)
+	}
+	if e.Message != "" {
+		fmt.Fprintf(&b, ": %s", e.Message)
+	}
+	if e.Param != "" {
+		fmt.Fprintf(&b, " (param %s)", e.Param)
+	}
+	if e.RequestID != "" {
+		fmt.Fprintf(&b, " (request %s)", e.RequestID)
+	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, " (asks to wait %v)", e.RetryAfter)
+	}
+	if e.Attempts > 1 {
+		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)
+	}
+	if e.MaybeDelivered {
+		b.WriteString(" (may have been delivered)")
+	}
+	return b.String()
+}
+
+// Unwrap returns e.Err.
+func (e *RequestError) Unwrap() error { return e.Err }

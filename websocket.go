@@ -174,7 +174,7 @@ func (r *run) sendWebSocket(ctx context.Context, params responses.ResponseNewPar
 	}
 	read := 0
 	for {
-		idle.Reset(a.patience(r.idleTimeout)) // the reader's time is not the server's
+		idle.Reset(a.eventTimeout(r.idleTimeout)) // the reader's time is not the server's
 		data, err := conn.RecvRaw(ctx)
 		idle.Stop()
 		if read += len(data); read > maxResponse {
@@ -182,7 +182,7 @@ func (r *run) sendWebSocket(ctx context.Context, params responses.ResponseNewPar
 		}
 		if err != nil && a.fault != nil {
 			r.abortWebSocket() // what may yet come of this response is not for the next request
-			return r.streamed(a.failed(), a), nil
+			return r.noteStreamed(a.failed(), a), nil
 		}
 		if err != nil {
 			return nil, r.webSocketFailure(ctx, err, a)
@@ -199,12 +199,12 @@ func (r *run) sendWebSocket(ctx context.Context, params responses.ResponseNewPar
 				if a.events > 1 {
 					r.abortWebSocket() // the same
 				}
-				fail.retry = fail.retry && !a.told.any
+				fail.retry = fail.retry && !a.emitted.any
 				return nil, fail
 			}
 		}
 		if response != nil && (response.ID == "" || response.ID != r.answer.ID) { // no response continues itself
-			return r.streamed(response, a), nil
+			return r.noteStreamed(response, a), nil
 		}
 	}
 }
