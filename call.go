@@ -220,8 +220,18 @@ func (c *Call) needsDecision() bool {
 
 func (r *run) newCalls(calls []item, turn int) []Call {
 	out := make([]Call, len(calls))
-	for i, it := range calls {
-		out[i] = Call{Turn: turn, ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", Hosted: it.asksApproval(), caller: it.program()}
+	for i := range calls {
+		out[i] = newCall(&calls[i])
+		out[i].Turn = turn
 	}
 	return out
+}
+
+// newCall is the call that an item asks for.
+func newCall(it *item) Call {
+	c := Call{ID: it.CallID, Name: it.Name, Namespace: it.Namespace, Arguments: []byte(it.arguments()), Custom: it.Type == "custom_tool_call", caller: it.program()}
+	if it.asksApproval() { // it is answered by its own ID
+		c.ID, c.Namespace, c.Hosted = it.ID, it.ServerLabel, true
+	}
+	return c
 }

@@ -1,0 +1,192 @@
+package fnloop
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// A HistoryEntry is one thing of a conversation, as a page shows it when it is
+// loaded again: a message, a paragraph of reasoning, a call or the work of a hosted
+// tool.
+type HistoryEntry struct {
+	// Role is "user", "assistant", "system" or "developer".
+	Role string `json:"role"`
+	// Text is that of a message, and Parts are its images and files.
+	Text  string    `json:"text,omitempty"`
+	Parts []Content `json:"parts,omitempty"`
+	// Phase is "commentary" or "final_answer" where the model has said so, and
+	// Refusal says that the model refuses with these words.
+	Phase   string `json:"phase,omitempty"`
+	Refusal bool   `json:"refusal,omitempty"`
+	// Unanswered says that no response has taken the message in: a prompt of a
+	// run that failed, or what was shown of an answer that broke off.
+	Unanswered bool `json:"unanswered,omitempty"`
+	// Citations have their places in Text. Files are what a hosted tool made.
+	Citations []Citation `json:"citations,omitempty"`
+	Files     []File     `json:"files,omitempty"`
+	// Reasoning is a summary of the model's reasoning.
+	Reasoning string `json:"reasoning,omitempty"`
+	// Call is a call with its output. A call that has none yet has an empty one.
+	Call *CallResult `json:"call,omitempty"`
+	// Hosted is the work of a tool that the API runs.
+	Hosted *HostedCall `json:"hosted,omitempty"`
+}
+
+// History is the conversation of an Answer whose Loop keeps its items: one that is
+// Stateless or has KeepItems set. Of any other it is what no response has taken in;
+// [FetchHistory] asks the API for the rest.
+//
+// The times, turns and errors of calls are not kept with the conversation. Text that
+// only the model should read may be among it: a system message, the output of a
+// call.
+func (a *Answer) History() []HistoryEntry { return a.history(a.Items) }
+
+// FetchHistory is [Answer.History] of a conversation that the API keeps: it reads
+// the response that the conversation continues from, and what that had for its
+// input. The error is a [*RequestError] if the API does not answer, which may have
+// deleted the response since.
+func FetchHistory(ctx context.Context, client *responses.ResponseService, a *Answer, opts ...option.RequestOption) ([]HistoryEntry, error) {
+	if a.ID == "" || len(a.Items) > 0 {
+		return a.History(), nil
+	}
+	last, err := client.Get(ctx, a.ID, responses.ResponseGetParams{}, opts...)
+	if err != nil {
+		return nil, classify(err, nil).err
+	}
+	list := client.InputItems.ListAutoPaging(ctx, a.ID, responses.InputItemListParams{
+		Order: responses.InputItemListParamsOrderDesc, Limit: param.NewOpt[int64](100), // the API's default order
+	}, opts...)
+	var items []json.RawMessage
+	for list.Next() {
+		items = append(items, json.RawMessage(list.Current().RawJSON()))
+	}
+	if err := list.Err(); err != nil {
+		return nil, classify(err, nil).err
+	}
+	slices.Reverse(items)
+	r, err := decodeResponse([]byte(last.RawJSON()))
+	if err != nil {
+		return nil, err
+	}
+	return a.history(append(items, r.items()...)), nil
+}
+
+// history are items of the conversation, and what it does not hold yet.
+func (a *Answer) history(items []json.RawMessage) []HistoryEntry {
+	var out []HistoryEntry
+	calls := make(map[string]*CallResult) // the last one of each ID
+	for _, raw := range items {
+		var it historyItem
+		json.Unmarshal(raw, &it) // what is missing is empty
+		entry := HistoryEntry{Role: "assistant"}
+		switch {
+		case it.Type == "message" || it.Type == "" && it.Role != "":
+			entry.message(&it)
+		case it.Type == "reasoning":
+			var parts []string
+			for _, p := range partsOf(it.Summary) {
+				parts = append(parts, p.Text)
+			}
+			if entry.Reasoning = strings.Join(parts, "\n\n"); entry.Reasoning == "" {
+				continue
+			}
+		case it.isCall(), it.asksApproval():
+			entry.Call = &CallResult{Call: newCall(&it.item)}
+			calls[entry.Call.ID] = entry.Call
+		case it.Type == "function_call_output" || it.Type == "custom_tool_call_output":
+			if c := calls[it.CallID]; c != nil {
+				c.Output = it.output()
+			}
+			continue
+		case it.isHosted():
+			hosted := it.hosted(raw)
+			entry.Hosted, entry.Files = &hosted, it.files()
+		default:
+			continue
+		}
+		out = append(out, entry)
+	}
+	for _, id := range a.Open { // outputs that were not sent yet
+		if c, done := calls[id], a.result(id); c != nil && done != nil && a.pending(id) == nil {
+			*c = *done
+		}
+	}
+	for _, m := range a.unsent() {
+		out = append(out, HistoryEntry{Role: m.Role, Text: m.Text, Parts: m.Parts, Unanswered: true})
+	}
+	if a.Interrupted && a.Partial != "" {
+		out = append(out, HistoryEntry{Role: "assistant", Text: a.Partial, Unanswered: true})
+	}
+	return out
+}
+
+// A historyItem is an item of the conversation, of input as well as of output.
+type historyItem struct {
+	item
+	Role   string          `json:"role"`
+	Output json.RawMessage `json:"output"`
+}
+
+// message makes the entry that of a message.
+func (e *HistoryEntry) message(it *historyItem) {
+	e.Role, e.Phase = it.Role, it.Phase
+	if e.Role == "" {
+		e.Role = "assistant" // output need not say it
+	}
+	if json.Unmarshal(it.Content, &e.Text) == nil {
+		return
+	}
+	for _, p := range it.parts() {
+		e.Text += p.Text + p.Refusal
+		e.Refusal = e.Refusal || p.Refusal != ""
+	}
+	e.Parts = contentOf(it.Content)
+	e.Citations = it.citations()
+	e.Files = it.files()
+}
+
+// output is that of a call: a text, or parts.
+func (it *historyItem) output() (out Output) {
+	if json.Unmarshal(it.Output, &out.Text) == nil {
+		return out
+	}
+	var parts []contentPart
+	json.Unmarshal(it.Output, &parts) // what is no list of parts has none
+	for _, p := range parts {
+		out.Content = append(out.Content, p.content())
+	}
+	return out
+}
+
+// contentOf are the images and files among the parts of a message.
+func contentOf(list json.RawMessage) []Content {
+	var parts []contentPart
+	json.Unmarshal(list, &parts) // the same
+	var out []Content
+	for _, p := range parts {
+		if p.Type == "input_image" || p.Type == "input_file" {
+			out = append(out, p.content())
+		}
+	}
+	return out
+}
+
+// content is the part as a host makes it.
+func (p contentPart) content() Content {
+	switch p.Type {
+	case "input_image":
+		return Content{ImageURL: p.ImageURL, ImageID: p.FileID, Detail: p.Detail}
+	case "input_file":
+		return Content{FileID: p.FileID, FileData: p.FileData, FileName: p.FileName, FileURL: p.FileURL, Detail: p.Detail}
+	}
+	if p.Text != nil {
+		return Content{Text: *p.Text}
+	}
+	return Content{}
+}
