@@ -24,7 +24,8 @@ type live struct {
 func (l *live) finish() {
 	close(l.over)
 	l.sending.Lock()
-	l.sending.Unlock() //nolint:staticcheck // there is nothing to guard, but sends to wait for
+	//lint:ignore SA2001 there is nothing to guard, but sends to wait for
+	l.sending.Unlock()
 }
 
 // LiveOutput returns where a handler should copy what a program that it runs

@@ -80,7 +80,7 @@ func (s *Sessions) description() string {
 	var b strings.Builder
 	b.WriteString("Runs Python code in a sandboxed interpreter that stays alive for this conversation, as a notebook does:" +
 		" variables, functions and imports of one call are there in the next." +
-		" Use it to compute rather than to guess, and to work with the user's files." +
+		" Use it to compute instead of guessing, and to work with the user's files." +
 		" The value of a last expression is shown, so are figures and data frames; print shows more." +
 		" await may be used at the top level. Nobody answers input()." +
 		" Files are in the current folder, and files that the code writes there can be handed to the user." +
@@ -106,7 +106,7 @@ func (s *Sessions) call(ctx context.Context, code string) (fnloop.Output, error)
 	}
 	sl, err := s.acquire(ctx, &st)
 	if err != nil {
-		return failed(err)
+		return failed(ctx, err)
 	}
 	defer s.release(sl)
 
@@ -119,7 +119,7 @@ func (s *Sessions) call(ctx context.Context, code string) (fnloop.Output, error)
 		return fnloop.Output{}, fnloop.Abort(setErr)
 	}
 	if err != nil {
-		return failed(err)
+		return failed(ctx, err)
 	}
 	if len(e.Files)+e.MoreFiles > 0 {
 		fnloop.Emit(ctx, FilesChanged{call.ID, e.Files, e.MoreFiles})
@@ -141,9 +141,16 @@ func (s *Sessions) call(ctx context.Context, code string) (fnloop.Output, error)
 }
 
 // failed is the output of a cell that was not started.
-func failed(err error) (fnloop.Output, error) {
+func failed(ctx context.Context, err error) (fnloop.Output, error) {
 	if bad, ok := errors.AsType[*fnloop.ProgramError](err); ok {
 		return fnloop.Output{Text: fmt.Sprintf("the cell was not run: %s: %s", bad.Field, bad.Reason)}, err
+	}
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, ErrUnsupported), errors.Is(err, ErrClosed):
+		err = fnloop.Abort(err) // no other call can work either
+	default:
+		err = &fnloop.RunnerError{Err: err}
 	}
 	return fnloop.Output{Text: "the sandbox failed, so the cell was not run; this is not a fault of the code"}, err
 }

@@ -51,7 +51,7 @@ func (b Bounds) Check() error {
 	case !(b.CPUs >= 0 && b.CPUs <= maxCPUs):
 		return fmt.Errorf("CPUs is %v; it must be from 0 to %d", b.CPUs, maxCPUs)
 	case b.Tmp < 0:
-		return fmt.Errorf("Tmp is %d; it must not be negative", b.Tmp)
+		return fmt.Errorf("field Tmp is %d; it must not be negative", b.Tmp)
 	case b.OpenFiles != 0 && (b.OpenFiles < MinOpenFiles || b.OpenFiles > maxOpenFiles):
 		return fmt.Errorf("OpenFiles is %d; it must be 0 or from %d to %d", b.OpenFiles, MinOpenFiles, maxOpenFiles)
 	}

@@ -155,7 +155,7 @@ func (r *Runner) valid() error {
 		return err
 	}
 	if r.Warm < 0 {
-		return fmt.Errorf("Warm is %d; it must not be negative", r.Warm)
+		return fmt.Errorf("field Warm is %d; it must not be negative", r.Warm)
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && uint64(r.OpenFiles) > files.Max {

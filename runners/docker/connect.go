@@ -37,7 +37,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	// To the engine a number below zero is often no limit at all.
 	err = r.bounds().Check()
 	if err == nil && (r.Warm < 0 || r.Startup < 0 || r.Pull < 0) {
-		err = fmt.Errorf("Warm is %d, Startup %v, Pull %v; none may be negative", r.Warm, r.Startup, r.Pull)
+		err = fmt.Errorf("field Warm is %d, Startup %v, Pull %v; none may be negative", r.Warm, r.Startup, r.Pull)
 	}
 	if err != nil {
 		return nil, &Error{Err: fmt.Errorf("%w: %w", ErrLimits, err)}
