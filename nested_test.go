@@ -264,3 +264,24 @@ func TestLoopWithinAToolLeftBehind(t *testing.T) {
 	<-ended
 	assert.Equal(t, 2, ans.Responses)
 }
+
+// What an inner run has said survives storage whatever is in it.
+func TestInnerRunIsStoredWhole(t *testing.T) {
+	inner, _ := play(t, rt.Text("a\x00b\u2400c"), rt.Call("call_a", "mail", ""), rt.Text("two"))
+	mail := echo("mail", "sent")
+	mail.NeedsApproval = fnloop.Always
+	inner.Tools = []fnloop.Tool{mail}
+	outer, _ := play(t, rt.Call("call_o", "ask_expert", ""), rt.Text("done"))
+	outer.Tools = []fnloop.Tool{expert(inner, "first", "second")}
+	ans, err := outer.Run(t.Context(), "hi")
+	require.ErrorIs(t, err, fnloop.ErrApproval)
+	stored, err := json.Marshal(ans)
+	require.NoError(t, err)
+	assert.NotContains(t, string(stored), `\u0000`)
+	ans = store(t, ans)
+	require.NoError(t, ans.Reject("call_o/call_a", ""))
+	ans, err = outer.Continue(t.Context(), ans, "")
+	require.NoError(t, err)
+	require.Len(t, ans.Calls, 1)
+	assert.Equal(t, "a\x00b\u2400c; two", ans.Calls[0].Text)
+}
