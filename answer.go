@@ -25,7 +25,7 @@ func (u *Usage) add(v Usage) {
 	u.TotalTokens += v.TotalTokens
 }
 
-// An Answer is where a run got to, whatever stopped it. It round-trips through
+// An Answer is how far a run got, whatever stopped it. It round-trips through
 // JSON, so that a back end can store it with the conversation, and
 // [Loop.Continue] picks up from it.
 //

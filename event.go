@@ -178,21 +178,20 @@ type Done struct {
 	Value any `json:"value,omitempty"`
 }
 
-// Events is [Loop.Run], or [Loop.Continue] when from is not nil, told while it
-// happens. With openai-go's own service as the Client the responses are
-// streamed.
+// Events does the same as [Loop.Run], or as [Loop.Continue] when from is not nil,
+// and reports what happens. With openai-go's own service as the Client the
+// responses are streamed.
 //
 // The last pair has a [Done] event, and beside it the error that Run would have
-// returned; no other pair has an error. Breaking out of the range cancels the
-// run, and returns when its handlers have; what was not yet sent is then lost
-// unless [Loop.Checkpoint] keeps it, so to stop a run and go on later end its
-// context instead and read on to Done. Each range over the sequence is a run of
-// its own.
+// returned. No other pair has an error. Breaking out of the range cancels the run
+// and waits for its handlers; what was not yet sent is lost unless
+// [Loop.Checkpoint] keeps it. To stop a run and go on later, end its context
+// instead and read on to Done. Each range over the sequence is a run of its own.
 //
-// A run goes no faster than its reader: while the loop's body works, nothing is
-// read from the API and the outputs of calls wait. Programs do not wait. What a
-// program prints while the reader is busy is left out of the events, with a
-// note in its place, and is in the result all the same.
+// A run waits for its reader: while the body of the range works, nothing is read
+// from the API and the outputs of calls wait. Programs do not wait. What a program
+// prints while the reader is busy is replaced by a note in the events. The result
+// has all of it.
 func (l *Loop) Events(ctx context.Context, from *Answer, prompt string, parts ...Content) iter.Seq2[Event, error] {
 	return l.events(ctx, func(ctx context.Context, emit func(Event)) (Done, error) {
 		answer, err := l.run(ctx, from, prompt, parts, options{emit: emit})
@@ -200,7 +199,7 @@ func (l *Loop) Events(ctx context.Context, from *Answer, prompt string, parts ..
 	})
 }
 
-// events tells what a run emits, and in the end what it returns.
+// events yields what a run emits, and at the end what it returns.
 func (l *Loop) events(ctx context.Context, run func(context.Context, func(Event)) (Done, error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

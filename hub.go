@@ -26,10 +26,10 @@ const (
 const drainGrace = 10 * time.Second
 
 var (
-	// ErrNoRun is the error of following a run that there is not, or not any more.
+	// ErrNoRun: there is no run to follow, or no longer.
 	ErrNoRun = errors.New("fnloop: there is no such run to follow")
-	// ErrDraining is the error of a run that is to start, and the cause of the end
-	// of one that is stopped, when the Hub drains.
+	// ErrDraining: the Hub drains. No run starts any more, and it is the cause of
+	// the runs that Drain stops.
 	ErrDraining = errors.New("fnloop: the server is shutting down")
 )
 
@@ -48,21 +48,20 @@ var (
 //		hub.ServeSSE(w, r, r.PathValue("chat"), fnloop.SSE{})
 //	})
 //
-// A run has the name of its conversation, and there is one at a time for each. A
-// Hub is of one process: behind a load balancer, requests for a conversation have
-// to reach the process that runs it. The zero value is good for use; set the
-// fields before first use and leave them. It is safe for concurrent use and must
-// not be copied.
+// The ID of a run is that of its conversation, which has one run at a time. A Hub
+// belongs to one process: behind a load balancer, requests for a conversation have
+// to reach the process that runs it. The zero value is ready to use. Set the
+// fields before first use. A Hub is safe for concurrent use and must not be
+// copied.
 type Hub struct {
-	// Keep is how much of the events of one run is kept for readers that are late
-	// or slow, in bytes, about. Zero means DefaultKeep. What a reader missed it is
-	// told, by [Missed].
+	// Keep is about how many bytes of the events of one run are kept for readers
+	// that are late or slow. Zero means DefaultKeep. A [Missed] event tells a
+	// reader how many it has missed.
 	Keep int
-	// Linger is how long a run can be followed when it has ended. Zero means
+	// Linger is how long a run can be followed after its end. Zero means
 	// DefaultLinger, negative not at all.
 	Linger time.Duration
-	// Logger gets an error record where the events of a run panic. Nil discards
-	// them.
+	// Logger gets an error record when the events of a run panic. Nil means none.
 	Logger *slog.Logger
 
 	mu       sync.Mutex
@@ -73,7 +72,7 @@ type Hub struct {
 }
 
 // Missed says that a reader came too late, or was too slow, for that many events.
-// What they told is in the history of the conversation, or in Done.
+// What happened is in the stored conversation, or in Done.
 type Missed struct {
 	Events int `json:"events"`
 }
@@ -101,8 +100,9 @@ type entry struct {
 	size  int
 }
 
-// Start runs what events gives, in a goroutine of its own. The context that events
-// gets has the values of ctx and not its end: [Hub.Stop] and [Hub.Drain] end it.
+// Start reads the sequence that events returns to its end, in a goroutine of its
+// own. The context of events has the values of ctx but does not end with it:
+// [Hub.Stop] and [Hub.Drain] end it.
 // The error is [ErrBusy] while a run of that ID is going on, and [ErrDraining]
 // when the Hub drains; nothing was started then.
 func (h *Hub) Start(ctx context.Context, id string, events func(context.Context) iter.Seq2[Event, error]) error {
@@ -199,11 +199,11 @@ func (h *Hub) Stop(id string, cause error) bool {
 	return true
 }
 
-// Drain lets no run start any more and returns when all have ended. When ctx ends
-// before, it stops those that are left, with [ErrDraining] as the cause, and waits
-// for ten seconds more; its error is then the end of ctx, which says that runs
-// were cut short or, with the number of them, that some are still going on. Their
-// Answers say how far they got, for another process to continue.
+// Drain lets no run start any more and returns when all have ended. If ctx ends
+// first, Drain stops the runs that are left, with [ErrDraining] as the cause, and
+// waits for up to ten seconds more. Its error then wraps that of ctx, and counts
+// the runs that have still not ended. The Answers of stopped runs say how far they
+// got, so that another process can continue them.
 func (h *Hub) Drain(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
@@ -241,9 +241,8 @@ func (h *Hub) Drain(ctx context.Context) error {
 // Follow gives the events of a run from its beginning, or from after the event of
 // that ID (see [Hub.ServeSSE]), and goes on until the run or ctx ends. An ID that is
 // not of this run counts as none. The last event has the error of the run beside
-// it; without such a run the error is [ErrNoRun]. A reader holds up neither the
-// run nor other readers, and may leave. The events are shared: they must not be
-// changed.
+// it; without such a run the error is [ErrNoRun]. A slow reader delays
+// neither the run nor other readers. The events are shared: do not change them.
 func (h *Hub) Follow(ctx context.Context, id, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		run := h.find(id)

@@ -20,7 +20,7 @@ type live struct {
 	sending sync.RWMutex // is held while an event is sent, which ends when over is closed
 }
 
-// finish makes sure that nothing is sent from here on.
+// finish makes sure that nothing more is sent.
 func (l *live) finish() {
 	close(l.over)
 	l.sending.Lock()
@@ -28,11 +28,11 @@ func (l *live) finish() {
 	l.sending.Unlock()
 }
 
-// LiveOutput returns where a handler should copy what a program that it runs
-// prints, so that it becomes [CallOutput] events; [PythonTool] does this by
-// itself. Both are nil when nobody listens. A write waits for the reader of the
-// events until the handler's context ends, and is lost once the handler has
-// returned. Neither is safe for concurrent use.
+// LiveOutput returns writers for what a program prints that a handler runs. What
+// is written becomes [CallOutput] events. [PythonTool] does this by itself. Both
+// are nil when nobody reads events. A write waits for the reader until the
+// handler's context ends, and is lost once the handler has returned. Neither
+// writer is safe for concurrent use.
 func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
 	l, ok := ctx.Value(liveKey{}).(*live)
 	if !ok {
@@ -42,14 +42,14 @@ func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
 }
 
 // Emit passes an event of the handler's own to the reader of [Loop.Events], such
-// as a chart that it has made or how far it got. It returns when the reader is
-// done with the event, or when the handler's context ends; the event must not be
-// changed even then. It reports whether the event was passed on: there may be
-// nobody who reads, and after the handler has returned there is no place for it.
+// as a chart or its progress. It returns when the reader is done with the event,
+// or when the handler's context ends. Do not change the event afterwards. Emit
+// reports whether the event was passed on: it is not if nobody reads events, or
+// if the handler has returned.
 //
 // Any type with the method Type can be an event. [WriteSSE] sends it as an object
-// of its type's fields and the member type, so what it holds is what the browser
-// gets. Name the call that it belongs to, which [CallFrom] knows.
+// of its type's fields and the member type, so the browser gets all that it
+// holds. Put the ID of the call into it, which [CallFrom] gives.
 func Emit(ctx context.Context, e Event) bool {
 	l, ok := ctx.Value(liveKey{}).(*live)
 	if !ok {

@@ -20,15 +20,14 @@ type Responder interface {
 
 // A Loop drives a model through the Responses API until it answers.
 //
-// Set its fields before the first call and leave them; from then on a Loop is
-// safe for any number of goroutines. All that a run has come to is in its
-// [Answer]. In numbers and durations zero is the default and negative is none.
+// Set its fields before the first call and do not change them afterwards. It is
+// then safe for concurrent use. What a run has done is in its [Answer]. In
+// numbers and durations zero means the default and negative means none.
 type Loop struct {
-	// Client sends the requests. Required. A client that has NewStreaming too,
-	// as a [Streamer], is streamed by [Loop.Events]; a type that embeds
-	// openai-go's service to change New has that method, and has to change it
-	// as well. How long Run waits for a silent server is for the client's HTTP
-	// client and the context to say.
+	// Client sends the requests. Required. [Loop.Events] streams if the Client
+	// is a [Streamer]. A type that embeds openai-go's service to change New is
+	// one too, so it has to change NewStreaming as well. Run waits for a silent
+	// server until the context ends or the client's own timeout.
 	Client Responder
 	// Model is the model's name. Required unless BeforeRequest sets it.
 	Model string
@@ -51,9 +50,9 @@ type Loop struct {
 	// ErrMaxCalls. Zero means DefaultMaxCalls, negative no limit.
 	MaxCalls int
 	// MaxTokens, if positive, is how many tokens a run may use, as its Usage
-	// counts them. It is looked at before each request, so the last response
-	// goes beyond it; the run then ends with ErrMaxTokens. What Continue begins
-	// is a run of its own.
+	// counts them. It is checked before each request, so the last response may
+	// exceed it. The run then ends with ErrMaxTokens. Each Continue is a run of
+	// its own.
 	MaxTokens int64
 	// MaxRepeats is how many turns in a row may repeat the one before, with the
 	// same calls and the same outputs, before the run stops with ErrRepeating.
@@ -63,20 +62,20 @@ type Loop struct {
 	// DefaultParallel, one means in order, negative all of them.
 	Parallel int
 	// MaxOutput is the size of the largest text sent for one call, in bytes.
-	// Longer ones are cut in their middle, a JSON document so that it stays one.
+	// Longer texts are cut in the middle. A JSON document stays valid JSON.
 	// Zero means DefaultMaxOutput, negative no limit.
 	MaxOutput int
 	// MaxMedia is how many bytes the images and files of one call's output may
-	// take in a request, where an image of 3 MB takes 4 MB. In the place of what
-	// does not fit the model reads a line of text. Zero means DefaultMaxMedia.
+	// take in a request, in base64: an image of 3 MB takes 4 MB. What does not fit
+	// is replaced by a line of text. Zero means DefaultMaxMedia, negative no limit.
 	MaxMedia int
-	// Grace is how long a handler, a hook or the Client may go on when the
-	// context has ended. What has not returned by then is left behind. Zero
-	// means DefaultGrace, negative no time.
+	// Grace is how long a handler, a hook or the Client may go on after the
+	// context has ended. The run then no longer waits for it. Zero means
+	// DefaultGrace, negative no time.
 	Grace time.Duration
 	// Attempts is how often a request is sent when the network fails or the API
 	// asks to try again. Handlers are never repeated. Zero means
-	// DefaultAttempts, one or less no retries.
+	// DefaultAttempts, one or negative no retries.
 	Attempts int
 	// MaxRetryWait is the longest wait before a retry. When the API asks for a
 	// longer one the run stops at once. Zero means DefaultMaxRetryWait, negative
@@ -89,11 +88,10 @@ type Loop struct {
 	// WebSocket makes a run send its requests over one WebSocket, which saves
 	// the set-up of each of them. It needs openai-go's own service as the
 	// Client, whose options that edit a request's body then have no effect. A
-	// connection that is lost or has reached the API's limits is replaced, and
-	// where none is to be had the rest of the run goes over HTTP; a log record
-	// says so. Each run has a connection of its own, which is closed when the
-	// run ends, so that there is none to close for the caller. It is read ahead
-	// of a slow reader of the events.
+	// connection that is lost or has reached the API's limits is replaced. If
+	// none can be opened, the rest of the run goes over HTTP and a log record
+	// says so. Each run has a connection of its own and closes it. What comes is
+	// read even while the reader of the events is slow, up to 64 MiB.
 	WebSocket bool
 	// State says where the conversation is kept. Zero means Chained.
 	State State
@@ -103,14 +101,14 @@ type Loop struct {
 	// with that error.
 	KeepItems bool
 	// Checkpoint, if not nil, gets the state of the run before the handlers of a
-	// round start and after each of them finishes, so that a program that dies
-	// between can go on from what it stored last. The Answer is its own to keep.
-	// Its calls come one at a time, with a context that ends Grace after the
+	// round start and after each of them finishes. After a crash, Continue goes
+	// on from the last one that was stored. Checkpoint may keep the Answer. It is
+	// called by one goroutine at a time, with a context that ends Grace after the
 	// caller's. Its error stops the run.
 	Checkpoint func(context.Context, *Answer) error
 	// BeforeRequest, if not nil, may edit each request before it is sent: set
 	// the temperature, reasoning or metadata, add hosted tools, or input beside
-	// the prompt. It is called once for a request, not for its retries. Its
+	// the prompt. It is called once for each request and not for its retries. Its
 	// error ends the run. A tool_choice that forces a call holds for the first
 	// request of a run and is set to auto in those that follow.
 	BeforeRequest func(context.Context, *responses.ResponseNewParams) error

@@ -16,7 +16,7 @@ import (
 // the operation goes on with, so that what it puts there reaches the requests,
 // the handlers and the runners, and a function that is called once when the
 // operation has ended. Either may be nil: the context then stays as it is, and
-// the end is not told.
+// nothing is called at the end.
 //
 // The values that an Observer gets are shared with the run: it may read them
 // until it returns, and must not change or keep what they point to. Calls of one

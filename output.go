@@ -15,14 +15,13 @@ import (
 // An Output is what the model reads in answer to a call.
 type Output struct {
 	// Text is sent as it is, cut to the loop's MaxOutput. A JSON document stays
-	// valid JSON then: what it loses are the middles of its long strings and
-	// lists.
+	// valid JSON: its long strings and lists are cut in the middle.
 	Text string
 	// IsError says that Text tells of a failure. The model sees the text alone.
 	IsError bool
 	// Content, if not empty, is sent instead of Text: texts, images and files.
-	// The texts share the loop's MaxOutput, the others its MaxMedia. In the place
-	// of what is left out stands a line of text.
+	// The texts share the loop's MaxOutput, the others its MaxMedia. A line of
+	// text replaces what is left out.
 	Content []Content
 	// Truncated says that something was left out. It is for the host alone.
 	Truncated bool

@@ -12,15 +12,15 @@ import (
 // PythonTool makes the tool run_python, with which the model runs a Python
 // script on r and reads its [Result]: exit_code, timed_out, stdout and stderr.
 //
-// Zero limits mean the runner's. What the tool says of the sandbox is what r
-// says of it as a [Describer], and nothing is started for it here: an
-// [Inspector] is asked when the tool is first used in a Loop, or by [Loop.Check],
-// and a runner that does not work is an error there.
+// Zero limits mean the runner's. The tool tells the model what r says of its
+// sandbox as a [Describer]. PythonTool starts nothing: an [Inspector] is asked
+// when the tool is first used in a Loop, or by [Loop.Check], and a runner that
+// does not work is an error there.
 //
-// A program that fails is a result as any other. A runner that fails is not the
-// model's to mend: it reads only that the sandbox did not work, and the error,
-// a [*RunnerError], is in [CallResult.Err] and in the log. A runner that fails
-// twice in a row, or can run nothing at all, ends the run.
+// A program that fails is a result like any other. If the runner fails, the model
+// reads only that the sandbox failed; the error, a [*RunnerError], is in
+// [CallResult.Err] and in the log. A runner that fails twice in a row, or can run
+// no program at all, ends the run.
 func PythonTool(r Runner, limits Limits) Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"A whole Python program. It is run as a file, so print what you want to see."`

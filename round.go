@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// ErrUnknownTool is in [CallResult.Err] of a call of a tool that the request did
-// not offer. The model is told which there are, and the run goes on.
+// ErrUnknownTool is the [CallResult.Err] of a call of a tool that the request did
+// not offer. The model reads which tools there are, and the run goes on.
 var ErrUnknownTool = errors.New("fnloop: unknown tool")
 
 var (

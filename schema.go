@@ -89,7 +89,7 @@ func CheckStrict(schema json.RawMessage) error {
 }
 
 // A SchemaError says why a type has no strict schema, or why a schema is not
-// strict. It is the programmer's to mend: nothing was sent.
+// strict. Correct the program: nothing was sent.
 type SchemaError struct {
 	// Path is where the trouble lies. For a Go type it is in Go's notation,
 	// such as Order.Items[].Meta; for a schema it is a JSON pointer, such as

@@ -100,8 +100,8 @@ func endedBy(cause error) func(error) bool {
 // Errors of runs that ended without an answer. The [Answer] beside them says the
 // same in its field Stop and is good for [Loop.Continue].
 var (
-	// ErrMaxTurns: the model asked for another turn after the last
-	// one allowed. They were not run and are the Answer's Pending.
+	// ErrMaxTurns: the model made calls after the last turn that
+	// [Loop.MaxTurns] allows. They were not run and are the Answer's Pending.
 	ErrMaxTurns = errors.New("fnloop: turn limit reached")
 	// ErrMaxCalls: a response had more calls than [Loop.MaxCalls]. The first of
 	// them were run, and the outputs of the others say that they were not.
@@ -124,8 +124,8 @@ var (
 	ErrRefused = errors.New("fnloop: the model refused")
 	// ErrEmpty: the response was completed without any text for the user.
 	ErrEmpty = errors.New("fnloop: empty answer")
-	// ErrBadCalls: nothing but unknown tools and arguments that do not fit, for
-	// several turns in a row.
+	// ErrBadCalls: four turns in a row had only calls of unknown tools or with
+	// arguments that do not fit.
 	ErrBadCalls = errors.New("fnloop: the model keeps making calls that cannot run")
 	// ErrRepeating: the model made the same calls with the same outputs in more
 	// than [Loop.MaxRepeats] turns in a row.

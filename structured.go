@@ -16,16 +16,16 @@ import (
 var ErrMismatch = errors.New("fnloop: the answer does not fit its type")
 
 // RunAs is [Loop.Run], or [Loop.Continue] when from is not nil, with an answer
-// that is a T: the model is held to T's schema ([SchemaFor] says which types
-// can be used), and its answer is decoded as strictly as arguments are. Where
-// the answer has several messages, the value is the last one. The Answer has the
-// text of all.
+// that is a T. The request asks for T's schema; [SchemaFor] says which types can
+// be used. The answer is decoded as strictly as arguments are. If it has several
+// messages, the value is the last one and the Answer has the text of all.
 func RunAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts ...Content) (T, *Answer, error) {
 	return runAs[T](ctx, l, from, prompt, parts, options{})
 }
 
-// EventsAs is [RunAs], told while it happens as [Loop.Events] does. The T is the
-// Value of the [Done] event, unless that has an error beside it.
+// EventsAs does the same as [RunAs] and reports what happens, as [Loop.Events]
+// does. The T is the Value of the [Done] event, unless that has an error beside
+// it.
 func EventsAs[T any](ctx context.Context, l *Loop, from *Answer, prompt string, parts ...Content) iter.Seq2[Event, error] {
 	return l.events(ctx, func(ctx context.Context, emit func(Event)) (Done, error) {
 		value, answer, err := runAs[T](ctx, l, from, prompt, parts, options{emit: emit})

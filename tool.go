@@ -17,14 +17,14 @@ import (
 // An error is for the model: it reads the error's text, and the run goes on.
 // When Output has a text of its own the model reads that instead, and the error
 // reaches the caller alone, in [CallResult.Err]. An error made by [Abort] stops
-// the run. Once ctx is done a handler should return soon: after [Loop.Grace] it
-// is left behind and what it returns later is dropped.
+// the run. Once ctx is done a handler should return soon: after [Loop.Grace]
+// the run no longer waits for it and drops what it returns.
 type Handler func(ctx context.Context, call Call) (Output, error)
 
 // A Tool is a function that the model can call.
 //
-// [NewTool] makes one from a Go function. A literal is the way in for a
-// hand-written schema; its Handle then reads the arguments by itself.
+// [NewTool] makes one from a Go function. Write a literal to use a schema of your
+// own; its Handle then decodes the arguments.
 type Tool struct {
 	// Name has 1 to 64 letters, digits, '_' and '-', and is unique in a Loop.
 	Name string

@@ -8,10 +8,10 @@ type View struct {
 	// Outputs shows what calls print and return, and what tools of the API found.
 	Outputs bool
 	// Reasoning shows the summaries of the model's reasoning, and the reasoning
-	// itself where the model gives it away.
+	// itself if the model gives it.
 	Reasoning bool
-	// All shows each event as it is. It is for readers who are the host
-	// themselves. Only the state of tools, which may find a session, is left out.
+	// All shows each event as it is, for readers who operate the host. Only the
+	// state of tools is left out, since it may name a session.
 	All bool
 }
 

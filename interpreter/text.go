@@ -165,7 +165,7 @@ func (e Execution) Notice() string {
 		say("Still running: %s.", strings.Join(left, ", "))
 	}
 	if e.Status == StatusOK && len(s) == 0 && e.silent() {
-		say("The cell showed nothing. The value of a last expression is shown, and what is printed.")
+		say("The cell showed nothing. Only printed text and the value of the last expression are shown.")
 	}
 	return strings.Join(s, " ")
 }

@@ -28,7 +28,7 @@ func TestExecution_Text(t *testing.T) {
 			`{"status":"ok","result":"<'1'>"}`},
 		{"nothing at all is said in words",
 			interpreter.Execution{Status: "ok"},
-			`{"status":"ok","notice":"The cell showed nothing. The value of a last expression is shown, and what is printed."}`},
+			`{"status":"ok","notice":"The cell showed nothing. Only printed text and the value of the last expression are shown."}`},
 		{"images are counted, other displays are texts",
 			interpreter.Execution{Status: "ok", Displays: []interpreter.Display{
 				{Data: map[string][]byte{"image/png": nil, "text/plain": []byte("<Figure>")}}, {Data: plain("a table")}}},

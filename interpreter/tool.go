@@ -63,8 +63,9 @@ func (s *Sessions) name() string {
 // events of a run have [Shown] and [FilesChanged] beside the output of the cells.
 //
 // Calls of one response run in the order of the calls. A cell that fails is a
-// result like any other. A sandbox that cannot be made is not the model's to
-// mend: it reads only that, and the error is in [fnloop.CallResult.Err].
+// result like any other. If the
+// sandbox cannot be made, the model reads only that it failed, and the error is in
+// [fnloop.CallResult.Err].
 func (s *Sessions) Tool() fnloop.Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"The Python code of one cell."`
@@ -81,12 +82,12 @@ func (s *Sessions) description() string {
 	b.WriteString("Runs Python code in a sandboxed interpreter that stays alive for this conversation, as a notebook does:" +
 		" variables, functions and imports of one call are there in the next." +
 		" Use it to compute instead of guessing, and to work with the user's files." +
-		" The value of a last expression is shown, so are figures and data frames; print shows more." +
-		" await may be used at the top level. Nobody answers input()." +
-		" Files are in the current folder, and files that the code writes there can be handed to the user." +
+		" The value of the last expression is shown, and so are figures and data frames; use print for more." +
+		" You can use await at the top level. input() does not work." +
+		" The user's files are in the current folder, and the user can get files that the code writes there." +
 		" There is no network, so nothing can be installed or downloaded.")
 	if t := s.Config.Limits.Time; t > 0 {
-		fmt.Fprintf(&b, " A call may run for %v; one that is stopped keeps its variables where that is possible, and the result says so.", t.Round(time.Millisecond))
+		fmt.Fprintf(&b, " A call may run for %v. A call that is stopped keeps the variables if possible; the result says whether it did.", t.Round(time.Millisecond))
 	}
 	if m := s.Config.Limits.Memory; m > 0 {
 		fmt.Fprintf(&b, " The interpreter may use %d MiB of memory.", m>>20)
@@ -228,7 +229,7 @@ func (s *Sessions) images(ctx context.Context, e Execution, st *state) (parts []
 	}
 	st.Images += size
 	if left > 0 {
-		note = fmt.Sprintf("The user sees all images, but %d of them you cannot see.", left)
+		note = fmt.Sprintf("The user sees all images. You cannot see %d of them.", left)
 	}
 	return parts, note
 }
