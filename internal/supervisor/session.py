@@ -32,10 +32,6 @@ SIGNAL_STOP = _signal.SIGRTMAX - 1
 SIGNAL_TRACE = _signal.SIGRTMAX - 2
 
 
-class Link(OSError):
-    pass
-
-
 def number(n, size=4):
     return n.to_bytes(size, "big")
 
@@ -73,7 +69,7 @@ class Session:
         self.phase = "boot"  # or takeover, copy, idle, running
         self.deadline = None  # for an answer of the worker's
         self.events = b""
-        self.unsent = b""  # what the worker is yet to read
+        self.unsent = bytearray()  # what the worker is yet to read
         self.next = None  # a cell that waits for the worker to be idle
         self.cell = None  # the number of the one that runs
         self.why = ""  # it has to stop
@@ -234,8 +230,8 @@ class Session:
     def feed(self):
         try:
             while self.unsent:
-                n = os.write(self.cell_w, self.unsent[:1 << 20])
-                self.unsent = self.unsent[n:]
+                n = os.write(self.cell_w, self.unsent[:PIECE])
+                del self.unsent[:n]
             self.poll_cell(False)
         except BlockingIOError:
             self.poll_cell(True)
@@ -259,7 +255,7 @@ class Session:
             running = self.phase == "running"
         self.kill_new(set())
         self.read_output(64)
-        self.events, self.unsent = b"", b""
+        self.events, self.unsent = b"", bytearray()
         self.poll_cell(False)
         os.set_blocking(self.cell_r, False)
         for fd in (self.event_r, self.cell_r):

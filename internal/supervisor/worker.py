@@ -33,6 +33,7 @@ mkdir, open_fd, unlink, getcwd, chdir, O_FLAGS = (
 set_handler, set_mask, valid_signals = _signal.signal, _signal.pthread_sigmask, _signal.valid_signals
 SIG_BLOCK, SIG_SETMASK, SIGINT = _signal.SIG_BLOCK, _signal.SIG_SETMASK, _signal.SIGINT
 wait_pid, next_signal = os.waitpid, _signal.sigtimedwait
+get_ident = _thread.get_ident
 the_modules = sys.modules
 
 
@@ -73,8 +74,18 @@ def tell(kind, body=b""):
     if (same.st_dev, same.st_ino) != own.events_id:
         exit_now(71)
     data = b"".join((kind, number(own.cell), number(len(body)), body))
-    while data:
-        data = data[write(own.events, data):]
+    # A stop in the middle would leave half a frame: it waits for the end.
+    alone = get_ident() != own.thread
+    own.telling = own.telling or not alone
+    try:
+        while data:
+            data = data[write(own.events, data):]
+    finally:
+        if not alone:
+            own.telling = False
+            if own.stopping:
+                own.stopping = False
+                on_stop(0, None)
 
 
 def tell_long(more, last, data):
@@ -94,7 +105,8 @@ def hear(n):
         if not data:
             exit_now(72)
         own.heard += data
-    data, own.heard = own.heard[:n], own.heard[n:]
+    data = bytes(own.heard[:n])
+    del own.heard[:n]
     return data
 
 
@@ -132,7 +144,9 @@ def send_display(main, forms):
 # that comes late does nothing.
 
 def on_stop(signum, frame):
-    if own.task is not None and not own.cancelled:
+    if own.telling:
+        own.stopping = True
+    elif own.task is not None and not own.cancelled:
         own.cancelled = True
         own.loop.call_soon_threadsafe(own.task.cancel)
     elif own.running:
@@ -414,7 +428,7 @@ def describe(err):
         trace = clip(shorten(lines), MAX_TRACE)
     except BaseException:
         trace = "%s: %s\n" % (name, value) if value else name + "\n"
-    return name, clip(value, 4096), trace
+    return clip(name, 200), clip(value, 4096), trace
 
 
 def shorten(lines):
@@ -654,8 +668,8 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
     own.stop_signal, own.syscall = stop_signal, syscall
     s = fstat(events)
     own.events_id = (s.st_dev, s.st_ino)
-    own.pid, own.cell, own.heard = getpid(), 0, b""
-    own.running = own.cancelled = False
+    own.pid, own.cell, own.heard, own.thread = getpid(), 0, bytearray(), get_ident()
+    own.running = own.cancelled = own.telling = own.stopping = False
     own.seen = {}
     own.task = own.loop = own.underscore = own.linecache = None
     own.lock = _thread.allocate_lock()
@@ -716,7 +730,7 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
             del source
             flush()
             mend()
-            tell(b"D", said)
+            tell_long(b"c", b"D", said)
         except BaseException:
             # A handler of a cell's own can strike at any time.
             if getpid() != own.pid:

@@ -160,6 +160,33 @@ var results = []sessionCase{
 		},
 	},
 	{
+		name: "result/large-error", why: "an error of any size is told, cut, and costs nothing",
+		cells: []cell{
+			{source: "x = 1; raise ValueError('😀' * 1_000_000)", check: and(raises("ValueError", "raise ValueError"), func(o *outcome) {
+				o.Helper()
+				if o.Cause != "" || len(o.Error.Value) > 20_000 || len(o.Error.Traceback) > 40_000 {
+					o.Errorf("cause %q, %d and %d bytes", o.Cause, len(o.Error.Value), len(o.Error.Traceback))
+				}
+			})},
+			{source: "raise type('😀' * 1_000_000, (Exception,), {})('\\ud800')", check: func(o *outcome) {
+				o.Helper()
+				if o.Status != interpreter.StatusError || o.Cause != "" || o.Error.Value != `\ud800` {
+					o.Errorf("status %q, cause %q, value %.100q", o.Status, o.Cause, o.Error.Value)
+				}
+			}},
+			{source: "globals()['n' * 100_000] = 1; globals()['a\\nb'] = 2; x", check: gives("1")},
+		},
+	},
+	{
+		name: "stop/displays", why: "a stop in the middle of a display leaves the interpreter whole",
+		cells: append([]cell{{source: "class H:\n    def _repr_html_(self): return 'x' * 200_000\nx = 1", check: fine}}, repeat(5, func(int) []cell {
+			return []cell{
+				{source: "while True: display(H())", limit: 200 * time.Millisecond, check: stopped},
+				{source: "x", check: gives("1")},
+			}
+		})...),
+	},
+	{
 		name: "result/semicolon", why: "a semicolon keeps the value to itself, and only one that ends the code",
 		cells: []cell{
 			{source: "5;", check: gives("")},
