@@ -24,8 +24,9 @@ EVENT = 9  # the head of what the worker says: kind, cell, length
 ANSWER = 10
 # How often a cell that is to stop is told so.
 AGAIN = 0.5
-# How long it may take to say where it hangs.
-TRACE_TIME = 0.1
+# How long it may take to begin to say where it hangs, and to finish.
+TRACE_START = 1
+TRACE_TIME = 0.05
 
 # Beside SIGINT, which the C library ignores while it waits for a command.
 SIGNAL_STOP = _signal.SIGRTMAX - 1
@@ -269,6 +270,13 @@ class Session:
             self.died = how
         if self.restarting:
             self.drop_copy()
+        # A copy that is being killed could still take the word that is meant for
+        # the one that is to take over.
+        for i in range(5000):
+            if not self.dying:
+                break
+            time.sleep(0.001)
+            self.bury()
         if self.copy:
             self.worker, self.copy = self.copy, None
             self.phase, self.deadline = "takeover", time.monotonic() + ANSWER
@@ -410,7 +418,7 @@ class Session:
                 self.kill_at = now + 1
             else:
                 self.traced = True
-                self.kill_at = now + TRACE_TIME
+                self.kill_at = now + TRACE_START
                 self.kill(self.worker, SIGNAL_TRACE)
         elif now >= self.again_at and not self.traced:
             self.signal(SIGNAL_STOP if self.signals % 2 else _signal.SIGINT)
@@ -485,6 +493,7 @@ class Session:
                 return True  # nobody needs more
             if self.why and self.traced and kind == b"E":
                 self.trace = (self.trace + data)[:PIECE]
+                self.kill_at = min(self.kill_at, time.monotonic() + TRACE_TIME)
                 return True
         self.tell(kind, data)
         return True

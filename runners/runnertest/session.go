@@ -513,6 +513,16 @@ var deaths = []sessionCase{
 		})...),
 	},
 	{
+		name: "death/again", why: "a copy takes over each time, however soon after the one before", lack: []string{"copy"},
+		cells: append([]cell{{source: "import os; x = 0", check: fine}}, repeat(40, func(i int) []cell {
+			return []cell{
+				{source: "x += 1", check: fine},
+				{source: "os._exit(1)", check: restored(interpreter.StatusError, interpreter.CauseExit)},
+				{source: "x", check: gives(fmt.Sprint(i + 1))},
+			}
+		})...),
+	},
+	{
 		name: "death/random", why: "what comes back is what was there, the state of random numbers too", lack: []string{"copy"},
 		cells: []cell{
 			{source: "import random, os; random.seed(7); s = random.getstate()", check: fine},
