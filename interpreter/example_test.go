@@ -24,9 +24,11 @@ func ExampleSessions() {
 		return interpreter.Execution{Displays: []interpreter.Display{{Main: true, Data: map[string][]byte{"text/plain": []byte("2")}}}}, nil
 	}} // bubblewrap.Runner and docker.Runner run it for real
 
+	client := srv.Client()
+
 	sessions := &interpreter.Sessions{Runner: runner}
 	defer sessions.Close()
-	loop := &fnloop.Loop{Client: srv.Client(), Model: "gpt-6-astra", Tools: []fnloop.Tool{sessions.Tool()}}
+	loop := &fnloop.Loop{Client: client, Model: "gpt-6-astra", Tools: []fnloop.Tool{sessions.Tool()}}
 
 	answer := new(fnloop.Answer) // of the conversation; store it when it changes
 	session, release, err := sessions.Session(ctx, answer)
