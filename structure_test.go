@@ -40,9 +40,9 @@ var mayImport = []struct {
 	pkg  string
 	list []string
 }{
-	{".", slices.Concat(openai, []string{"./internal/sse", "./internal/excerpt", "./internal/strict", "github.com/invopop/jsonschema", "golang.org/x/sync/..."})},
+	{".", slices.Concat(openai, []string{"./internal/sse", "./internal/excerpt", "./internal/strict", "github.com/invopop/jsonschema"})},
 	{"internal/strict", []string{"./internal/excerpt", "github.com/invopop/jsonschema"}},
-	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sync/...", "golang.org/x/sys/..."}},
+	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
 	{"aisdk", []string{".", "./internal/sse"}},
 	{"agui", []string{".", "./internal/sse"}},
@@ -55,7 +55,7 @@ var mayImport = []struct {
 		".", "./internal/...", "./interpreter", "golang.org/x/sys/...",
 		"github.com/containerd/errdefs", "github.com/moby/moby/api/...", "github.com/moby/moby/client",
 	}},
-	{"runners/runtimecloud", []string{".", "./internal/...", "golang.org/x/sync/..."}},
+	{"runners/runtimecloud", []string{".", "./internal/..."}},
 	{"runners/runtimecloud/runtimetest", []string{"."}},
 	{"fixtures", nil},
 	// Only programs put drivers and the loop together.
@@ -76,7 +76,6 @@ var testsMayImport = slices.Concat(openai, []string{
 	"go.opentelemetry.io/otel/...",
 	"github.com/stretchr/testify/require",
 	"go.uber.org/goleak",
-	"golang.org/x/sync/...",
 	"golang.org/x/sys/...",
 	"gopkg.in/dnaeon/go-vcr.v4/...",
 })
