@@ -65,13 +65,13 @@ type Answer struct {
 	// Items are the whole conversation, as the API's items, where the Loop keeps
 	// it: when it is Stateless or has KeepItems set.
 	Items []json.RawMessage `json:"items,omitempty"`
-	// Prompt and Parts are the last prompt that no response has taken in: the
-	// run ended before. Continue sends it, and then the prompt that it gets.
+	// Prompt and Parts are the last prompt, if the run ended before a response to
+	// it. Continue sends it, and then the prompt that it gets.
 	Prompt string    `json:"prompt,omitempty"`
 	Parts  []Content `json:"parts,omitempty"`
-	// Earlier is what comes before Prompt and no response has taken in either:
-	// the prompts of runs that ended too early, with what the user was shown of
-	// an answer between them. DropPrompts keeps Continue from sending any of it.
+	// Earlier are the prompts before Prompt that got no response either, with what
+	// the user was shown of an answer between them. DropPrompts keeps Continue
+	// from sending any of it.
 	Earlier []Message `json:"earlier,omitempty"`
 	// ToolState is what tools remember, by the tool's name; see [ToolState]. It
 	// is for storage alone: the model is never sent it, and a browser is not
@@ -97,11 +97,11 @@ type Answer struct {
 	// they have made, of the responses of this run.
 	Hosted []HostedCall `json:"hosted,omitempty"`
 	Files  []File       `json:"files,omitempty"`
-	// Cause is why the caller ended the run, where the context's cause says more
-	// than the context does.
+	// Cause is the cause of the context that ended the run, if it says more than
+	// the context's error.
 	Cause string `json:"cause,omitempty"`
-	// Abandoned is how many handlers were left behind because they did not
-	// return when their context ended. Hooks that were are in the log.
+	// Abandoned is how many handlers had not returned when the Grace after the end
+	// of their context was over. Hooks that had not are in the log.
 	Abandoned int `json:"abandoned,omitempty"`
 }
 

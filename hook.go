@@ -10,7 +10,7 @@ import (
 
 // errLate says of a hook, or of a Responder, that it had not returned when the
 // run had to.
-var errLate = errors.New("did not return in time after the run's context had ended, and was left behind")
+var errLate = errors.New("did not return within Grace after the run's context had ended")
 
 // A hookError is an error of one of the Loop's hooks.
 type hookError struct {
@@ -79,7 +79,7 @@ func (r *run) callHook(ctx context.Context, hook string, f func() error) error {
 		return nil
 	}
 	if err == errLate {
-		r.log.ErrorContext(ctx, "a hook was left behind", "hook", hook)
+		r.log.ErrorContext(ctx, "a hook did not return", "hook", hook)
 	}
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		r.log.ErrorContext(ctx, "a hook panicked", "hook", hook, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))

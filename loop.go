@@ -130,17 +130,18 @@ func (l *Loop) Run(ctx context.Context, prompt string, parts ...Content) (*Answe
 	return l.run(ctx, &Answer{}, prompt, parts, options{})
 }
 
-// Continue goes on with the conversation that from got to, whatever stopped it
-// there. Outputs that were not yet sent go with the prompt, and calls that were
-// not run are answered as such. An empty prompt is allowed when there are any,
-// or when from holds a prompt that no response has taken in.
+// Continue goes on with the conversation of from, whatever stopped it. Outputs
+// that were not yet sent go with the prompt, and the model reads of each other
+// call that it was not run. The prompt may be empty if there are such calls, or
+// if from holds a prompt that got no answer.
 //
-// Prompts that no response has taken in are sent before the new one, in order,
-// and between them what the user was shown of an answer that broke off. Without a
-// new prompt the last request is made again, and that answer begins anew.
-// [Answer.DropPrompts] keeps them from being sent.
+// Prompts that got no answer are sent before the new one, in order, and between
+// them what the user was shown of an answer that broke off. Without a new prompt
+// the last request is made again, and its answer begins from the start.
+// [Answer.DropPrompts] keeps these prompts from being sent.
 //
-// It leaves from as it is, so that an Answer can be continued more than once.
+// Continue does not change from, so that an Answer can be continued more than
+// once.
 func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string, parts ...Content) (*Answer, error) {
 	if from == nil {
 		return newAnswer(StopInvalid), &ConfigError{Field: "from", Reason: "is nil; begin with Run"}

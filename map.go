@@ -14,7 +14,7 @@ import (
 //		Set fnloop.Map[string] `json:"set"`
 //	}
 //
-// A key that is there twice is an error. [NewTool] and [RunAs] take a Map
+// A key that occurs twice is an error. [NewTool] and [RunAs] take a Map
 // wherever V itself could stand.
 type Map[V any] map[string]V
 
@@ -51,7 +51,7 @@ func (m *Map[V]) UnmarshalJSON(data []byte) error {
 	made := make(Map[V], len(entries))
 	for _, e := range entries {
 		if _, twice := made[e.Key]; twice {
-			return fmt.Errorf("the key %.80q is there twice", e.Key)
+			return fmt.Errorf("the key %.80q occurs twice", e.Key)
 		}
 		made[e.Key] = e.Value
 	}

@@ -49,7 +49,7 @@ func TestMap(t *testing.T) {
 		{name: "any", args: `{"set":[],"any":[{"key":"k","value":"[1, {\"a\":null}]"}]}`, want: args{Set: fnloop.Map[string]{}, Any: fnloop.Map[fnloop.JSON]{"k": fnloop.JSON(`[1, {"a":null}]`)}}},
 		{name: "recursive", args: `{"set":[],"root":[{"key":"a","value":{"size":1,"kids":[{"key":"b","value":{"size":2,"kids":[]}}]}}]}`,
 			want: args{Set: fnloop.Map[string]{}, Root: &fnloop.Map[tree]{"a": {Size: 1, Kids: fnloop.Map[tree]{"b": {Size: 2, Kids: fnloop.Map[tree]{}}}}}}},
-		{name: "twice", args: `{"set":[{"key":"b","value":"1"},{"key":"b","value":"2"}]}`, bad: `set: not accepted (the key "b" is there twice), got array`},
+		{name: "twice", args: `{"set":[{"key":"b","value":"1"},{"key":"b","value":"2"}]}`, bad: `set: not accepted (the key "b" occurs twice), got array`},
 		{name: "object", args: `{"set":{"b":"1"}}`, bad: `set: expected array, got object`},
 		{name: "no map", args: `{"set":null}`, bad: `set: expected array, got null`},
 		{name: "value", args: `{"set":[{"key":"b","value":1}]}`, bad: `set[0].value: expected string, got number 1`},

@@ -63,7 +63,7 @@ func ImageLink(address string) (Content, error) {
 func FileData(name string, data []byte) (Content, error) {
 	name = baseName(name)
 	if name == "" || !utf8.ValidString(name) {
-		return Content{}, fmt.Errorf("fnloop: file: %q is no name", name)
+		return Content{}, fmt.Errorf("fnloop: file: %q is not a file name", name)
 	}
 	kind, err := fileKind(name, data)
 	if err != nil {
@@ -128,7 +128,7 @@ func checkImage(data []byte, kind string) error {
 	case len(data) == 0:
 		return errors.New("fnloop: image: there is no data")
 	case kind == "image/gif" && movingGIF(data):
-		return errors.New("fnloop: image: the API takes no GIF that moves; send one picture of it")
+		return errors.New("fnloop: image: the API does not take animated GIFs; send one frame as PNG")
 	case kind != "image/png" && kind != "image/jpeg" && kind != "image/webp" && kind != "image/gif":
 		return fmt.Errorf("fnloop: image: the data is %s, and the API takes PNG, JPEG, WebP and GIF", kind)
 	case encodedSize(kind, int64(len(data))) > maxImageURL:

@@ -43,10 +43,10 @@ func (a *Answer) AddPrompt(prompt string, parts ...Content) {
 	a.Earlier, a.Prompt, a.Parts = earlier, prompt, slices.Clone(parts)
 }
 
-// DropPrompts removes from a the prompts that no response has taken in and what
-// was shown of answers to them, so that [Loop.Continue] sends the prompt that it
-// gets and no other. Use it when the user takes a message back or writes it
-// anew, or when the API refuses a prompt for what is in it.
+// DropPrompts removes from a the prompts that got no answer and what was shown of
+// answers to them. [Loop.Continue] then sends only the prompt that it gets. Use it
+// when the user takes a message back or edits it, or when the API refuses a prompt
+// because of its content.
 func (a *Answer) DropPrompts() {
 	a.Earlier, a.Prompt, a.Parts = nil, "", nil
 	if a.Interrupted {

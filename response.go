@@ -614,8 +614,8 @@ func (e *ResponseError) Error() string {
 	return s
 }
 
-// A ProtocolError is an answer that is no usable response: a page of HTML, a
-// response without a status, calls that cannot be told apart. Nothing of it was
+// A ProtocolError says that what the server sent is no usable response: a page of
+// HTML, a response without a status, two calls with one ID. None of its calls were
 // run.
 type ProtocolError struct {
 	ID     string // of the response, if it had one

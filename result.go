@@ -20,13 +20,13 @@ const DefaultMaxOutput = 64 << 10
 // others are for the host alone.
 type Result struct {
 	// ExitCode is the program's exit status, or nil when the program did not
-	// exit by itself: it was killed, by whomever, or is lost.
+	// exit by itself: it was killed, or it is not known how it ended.
 	ExitCode *int `json:"exit_code"`
 	// TimedOut reports whether the time limit ended the program.
 	TimedOut bool `json:"timed_out"`
-	// Stdout is what the program printed: valid UTF-8, and where it was too
-	// long head and tail with a marker between them that counts the bytes left
-	// out.
+	// Stdout is what the program printed, as valid UTF-8. If it was too long,
+	// it is the head and the tail with a marker between them that counts the bytes
+	// left out.
 	Stdout string `json:"stdout"`
 	// Stderr is the same for the standard error stream. When the program was
 	// killed its last line says by what.
@@ -38,10 +38,9 @@ type Result struct {
 	// "SIGSEGV", when End is EndSignal. It may be empty if the runner was not
 	// told.
 	Signal string `json:"-"`
-	// OOM reports whether the kernel killed anything in the sandbox for want of
-	// memory, be it the program (End is EndMemory or EndHostMemory) or a child that
-	// the program
-	// outlived.
+	// OOM reports whether the kernel killed a process of the sandbox because memory
+	// ran out: the program (End is EndMemory or EndHostMemory) or one of its
+	// children.
 	OOM Evidence `json:"-"`
 	// Limits are those that the run was held to, defaults filled in.
 	Limits Limits `json:"-"`

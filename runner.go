@@ -16,7 +16,7 @@ import (
 // Run returns an error only when the runner itself is at fault or was refused
 // its work: the sandbox could not be made, the program could not be handed
 // over ([*ProgramError]), or ctx ended. A program that fails, is killed by its
-// limits or prints nonsense is a [Result] with a nil error. When ctx ends, Run
+// limits or prints invalid text is a [Result] with a nil error. When ctx ends, Run
 // kills the program with everything it started and returns an error for which
 // errors.Is(err, ctx.Err()) holds; the Result beside it has what was printed
 // until then.
@@ -61,9 +61,9 @@ type Program struct {
 	// Empty means that it reads the end of the file at once.
 	Stdin []byte
 	// Stdout and Stderr, when not nil, get a copy of what the program prints
-	// while it runs, in chunks that never split a rune. A writer that lags or
-	// blocks never slows the program or delays its Result: it misses bytes
-	// instead, and is told how many.
+	// while it runs, in chunks that never split a rune. A writer that is
+	// slow or blocks never slows the program or delays its Result. It misses bytes
+	// instead, and a line says how many.
 	Stdout, Stderr io.Writer
 	// Limits bound this run.
 	Limits Limits

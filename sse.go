@@ -21,17 +21,17 @@ func WriteSSE(w http.ResponseWriter, events iter.Seq2[Event, error]) error {
 	return SSE{}.Write(w, events)
 }
 
-// An SSE sends events to a browser as server-sent events. The zero value is good
-// for use.
+// An SSE sends events to a browser as server-sent events. The zero value is ready
+// to use.
 type SSE struct {
 	// View is what the browser is sent of each event.
 	View View
-	// KeepAlive is how long nothing may be sent before a comment is, which keeps
-	// proxies from closing the connection. Zero means DefaultKeepAlive, negative
-	// none.
+	// KeepAlive is the time without events after which a comment is sent, so that
+	// proxies do not close the connection. Zero means DefaultKeepAlive, negative no
+	// comments.
 	KeepAlive time.Duration
-	// WriteTimeout is how long a browser may take nothing of what is written to
-	// it. Zero means DefaultWriteTimeout, negative that of the server.
+	// WriteTimeout is how long one write to the browser may take. Zero means
+	// DefaultWriteTimeout, negative the timeout of the server.
 	WriteTimeout time.Duration
 }
 

@@ -35,8 +35,8 @@ type Tool struct {
 	Parameters json.RawMessage
 	// NonStrict sends strict: false with Parameters that are not strict, such as
 	// those of somebody else's tool. They are not checked, and each member of
-	// the schema is sent to the byte. The model is then not held to them, so
-	// that Handle has to check the arguments: the Loop refuses only what is no
+	// the schema is sent to the byte. The service then does not enforce
+	// them, so Handle has to check the arguments: the Loop refuses only what is no
 	// JSON object. A call without any text has the arguments {}.
 	NonStrict bool
 	// Handle runs the calls. It must be safe for concurrent use unless Serial

@@ -1,5 +1,5 @@
-// Package runnertest judges runners: [Run] asks one everything that programs
-// written by a model, or by someone who means harm, have been seen to do.
+// Package runnertest tests runners. [Run] has a runner run what programs of a
+// model, or of an attacker, have been seen to do.
 package runnertest
 
 import (
