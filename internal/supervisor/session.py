@@ -102,25 +102,10 @@ class Session:
         self.out.append(number(sum(map(len, parts))))
         self.out.extend(parts)
 
-    def tell_long(self, more, last, data):
-        at = 0
-        while len(data) - at > PIECE:
-            self.tell(more, data[at:at + PIECE])
-            at += PIECE
-        self.tell(last, data[at:])
-
     def flush(self):
-        if not self.out:
-            return
-        data = b"".join(self.out)
-        self.out = []
-        try:
-            n = os.write(1, data)
-            while n < len(data):
-                data = data[n:]
-                n = os.write(1, data)
-        except OSError:
-            leave()
+        if self.out:
+            put(b"".join(self.out))
+            self.out = []
 
     # The worker.
 
@@ -463,6 +448,7 @@ class Session:
             facts.append(b"oom=%d\n" % n)
         if self.copies_lost:
             facts.append(b"copies=%d\n" % self.copies_lost)
+            self.copies_lost = 0
         self.changes(facts)
         self.pids = self.processes()
         if self.pids:

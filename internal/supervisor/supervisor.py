@@ -32,7 +32,9 @@ def supervise():
     ).split()
 
     def send(kind, *parts):
-        data = b"".join((kind, sum(map(len, parts)).to_bytes(4, "big"), *parts))
+        put(b"".join((kind, sum(map(len, parts)).to_bytes(4, "big"), *parts)))
+
+    def put(data):
         try:
             n = os.write(1, data)
             while n < len(data):
