@@ -9,7 +9,7 @@ GOLANGCI_LINT  = v2.15.0
 TOOL           = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help demo chat build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
+.PHONY: help demo chat screenshots build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ chat: ## install the sandbox where it is missing and serve the chat of examples/
 	@mkdir -p .cache
 	cd examples/chat && $(GO) build -o ../../bin/chat .
 	bin/chat -db .cache/chat.db
+
+screenshots: ## make the pictures of the chat in docs/, with Chromium
+	cd examples/chat && $(GO) test -count=1 -run 'TestBrowser_(chart|approval)' -screenshots ../../docs .
 
 build: ## build every package, and askpy into bin/
 	$(GO) build ./...

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -91,7 +92,7 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 		client := responses.NewResponseService(option.WithEnvironmentProduction(), option.WithAPIKey(key))
 		loop.Client = &client
 	} else {
-		played := responsestest.NewServer(script())
+		played := responsestest.NewServer(responsestest.Always(script))
 		defer played.Close()
 		loop.Client = played.Client()
 		loop.State = fnloop.Stateless // the script forgets the conversations when it ends
@@ -143,6 +144,8 @@ func observe(ctx context.Context, to string, stdout io.Writer, loop *fnloop.Loop
 	var exporter trace.SpanExporter
 	if to == "stdout" {
 		exporter, err = stdouttrace.New(stdouttrace.WithWriter(stdout), stdouttrace.WithPrettyPrint())
+	} else if !strings.HasPrefix(to, "http://") && !strings.HasPrefix(to, "https://") {
+		err = fmt.Errorf("%q is neither stdout nor an address like http://localhost:4318", to)
 	} else {
 		exporter, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to))
 	}

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/fnloop/fnloop"
@@ -41,11 +38,11 @@ func (problem) Type() string { return "problem" }
 func (s *server) events(ctx context.Context, c chat, r run, most int64) iter.Seq2[fnloop.Event, error] {
 	return func(yield func(fnloop.Event, error) bool) {
 		ctx := context.WithValue(ctx, chatKey{}, c.ID)
-		var seen transcript
+		seen := fnloop.Transcript{View: view}
 		loop := *s.loop
 		loop.MaxTokens = most
 		loop.Checkpoint = func(ctx context.Context, a *fnloop.Answer) error {
-			return s.store.save(ctx, r.ID, a, seen.json(), false)
+			return s.store.save(ctx, r.ID, a, &seen, false)
 		}
 		if err := s.upload(ctx, r); err != nil {
 			s.log.ErrorContext(ctx, "a file was not uploaded", "chat", c.ID, "error", err)
@@ -56,12 +53,12 @@ func (s *server) events(ctx context.Context, c chat, r run, most int64) iter.Seq
 			if display, ok := e.(interpreter.Shown); ok {
 				e = s.show(ctx, c, display)
 			}
-			seen.add(e)
+			seen.Add(e)
 			if done, ok := e.(fnloop.Done); ok {
 				if err != nil && !errors.Is(err, fnloop.ErrApproval) && !errors.Is(err, context.Canceled) {
 					s.log.ErrorContext(ctx, "a run failed", "chat", c.ID, "stop", done.Answer.Stop, "error", err)
 				}
-				if err := s.saveAnswer(ctx, r, done.Answer, seen.json()); err != nil {
+				if err := s.saveAnswer(ctx, r, done.Answer, &seen); err != nil {
 					s.log.ErrorContext(ctx, "an answer was not stored", "chat", c.ID, "error", err)
 					if !yield(problem{"The answer could not be stored. Your message and the finished calls are kept; continue when the database is back."}, nil) {
 						return
@@ -90,7 +87,7 @@ func (s *server) upload(ctx context.Context, r run) error {
 
 // saveAnswer stores the Answer of a run that has ended, whatever has ended it, and
 // tries for a while.
-func (s *server) saveAnswer(ctx context.Context, r run, a *fnloop.Answer, events []byte) (err error) {
+func (s *server) saveAnswer(ctx context.Context, r run, a *fnloop.Answer, events *fnloop.Transcript) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
 	defer cancel()
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
@@ -128,67 +125,4 @@ func (s *server) show(ctx context.Context, c chat, d interpreter.Shown) fnloop.E
 		return shown{Call: d.Call, Picture: f.name}
 	}
 	return shown{Call: d.Call, HTML: string(d.Data["text/html"]), Text: string(d.Data["text/plain"])}
-}
-
-// A transcript has the events of a run as its user sees them, in a short form
-// that shows the same.
-type transcript struct {
-	mu     sync.Mutex
-	events []fnloop.Event
-}
-
-func (t *transcript) add(e fnloop.Event) {
-	if e = view.Event(e); e == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var last fnloop.Event
-	if n := len(t.events); n > 0 {
-		last = t.events[n-1]
-	}
-	switch next := e.(type) {
-	case fnloop.RequestStarted, fnloop.ResponseFinished, fnloop.Retry, fnloop.CallDelta:
-		return
-	case fnloop.TextDelta:
-		if before, ok := last.(fnloop.TextDelta); ok && before.Item == next.Item {
-			next.Text = before.Text + next.Text
-			t.events[len(t.events)-1] = next
-			return
-		}
-	case fnloop.CallOutput:
-		const most = 64 << 10
-		if before, ok := last.(fnloop.CallOutput); ok && before.ID == next.ID && before.Stream == next.Stream {
-			if len(before.Text) < most {
-				before.Text += next.Text
-				t.events[len(t.events)-1] = before
-			}
-			return
-		}
-	case fnloop.Done:
-		short := *next.Answer
-		short.Calls = nil // the events before have them
-		e = fnloop.Done{Answer: &short}
-	}
-	t.events = append(t.events, e)
-}
-
-// json is a list of the events with their types.
-func (t *transcript) json() []byte {
-	type entry struct {
-		Type  string       `json:"type"`
-		Event fnloop.Event `json:"event"`
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	list := make([]entry, len(t.events))
-	for i, e := range t.events {
-		list[i] = entry{e.Type(), e}
-	}
-	b, err := json.Marshal(list)
-	if err != nil {
-		slog.Error("the events of a run cannot be stored", "error", err)
-		return []byte("[]")
-	}
-	return b
 }

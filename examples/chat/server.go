@@ -1,21 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	_ "image/gif"
-	_ "image/jpeg"
-	_ "image/png"
 	"io"
 	"io/fs"
 	"iter"
@@ -79,7 +73,11 @@ func (s *server) handler() http.Handler {
 		"GET /chats/{chat}/files/{name...}": s.download,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := h(w, r, owner(w, r)); err != nil {
+			err := errNotFound
+			if r.URL.Path == clean(r.URL.Path) {
+				err = h(w, r, owner(w, r))
+			}
+			if err != nil {
 				s.fail(w, r, err)
 			}
 		})
@@ -246,7 +244,7 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, owner string) erro
 	if used >= s.budget {
 		return refuse(http.StatusTooManyRequests, "You have used %d tokens in the last day, of %d. Come back later.", used, s.budget)
 	}
-	next := run{ID: newID(), Parent: r.FormValue("parent"), Prompt: prompt{Text: strings.TrimSpace(r.FormValue("text"))}}
+	next := run{ID: newID(), Parent: clean(r.FormValue("parent")), Prompt: prompt{Text: strings.TrimSpace(clean(r.FormValue("text")))}}
 	last := run{Answer: new(fnloop.Answer), Ended: true}
 	if next.Parent != "" {
 		if last, err = s.store.run(ctx, c, next.Parent); err != nil {
@@ -307,6 +305,11 @@ func formError(err error) error {
 	return refuse(http.StatusBadRequest, "the message is no multipart form: %v", err)
 }
 
+// clean leaves out what PostgreSQL and the API do not take in a text.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "")
+}
+
 // title is the beginning of a text.
 func title(text string) string {
 	const most = 60
@@ -334,17 +337,17 @@ func readFiles(run string, headers []*multipart.FileHeader) (files []file, parts
 		if err != nil {
 			return nil, nil, err
 		}
-		ext := strings.ToLower(path.Ext(name))
-		if !strings.HasPrefix(mime.TypeByExtension(ext), "image/") || ext == ".svg" {
+		suffix := strings.ToLower(path.Ext(name))
+		if !strings.HasPrefix(mime.TypeByExtension(suffix), "image/") || suffix == ".svg" {
 			files = append(files, file{name: name, data: data})
 			continue
 		}
-		_, format, err := image.DecodeConfig(bytes.NewReader(data))
+		part, err := fnloop.ImageData(data)
 		if err != nil {
-			return nil, nil, refuse(http.StatusBadRequest, "%s is not a picture that the model can see: send PNG, JPEG or GIF.", name)
+			return nil, nil, refuse(http.StatusBadRequest, "The picture %s cannot be sent: %s", name, strings.TrimPrefix(err.Error(), "fnloop: "))
 		}
-		files = append(files, file{fmt.Sprintf("%s-%d.%s", run, i, format), true, data})
-		parts = append(parts, fnloop.Content{ImageURL: "data:image/" + format + ";base64," + base64.StdEncoding.EncodeToString(data), Detail: "auto"})
+		files = append(files, file{fmt.Sprintf("%s-%d%s", run, i, suffix), true, data})
+		parts = append(parts, part)
 	}
 	return files, parts, nil
 }

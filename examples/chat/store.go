@@ -203,13 +203,17 @@ func (s *store) begin(ctx context.Context, c chat, r run, files []file) error {
 }
 
 // save stores how far a run got. A run that has ended stays as it is.
-func (s *store) save(ctx context.Context, id string, a *fnloop.Answer, events []byte, ended bool) error {
+func (s *store) save(ctx context.Context, id string, a *fnloop.Answer, events *fnloop.Transcript, ended bool) error {
 	answer, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
+	shown, err := json.Marshal(events)
+	if err != nil {
+		return err
+	}
 	_, err = s.db.ExecContext(ctx, `UPDATE runs SET answer = $1, events = $2, tokens = $3, ended = $4 WHERE id = $5 AND NOT ended`,
-		string(answer), string(events), a.Usage.TotalTokens, ended, id)
+		string(answer), string(shown), a.Usage.TotalTokens, ended, id)
 	return err
 }
 

@@ -137,7 +137,8 @@ const show = {
   call_output(e) { print(card(e.id, ""), e.text); },
   shown(e) {
     const c = card(e.call, "");
-    if (e.picture) c.box.append(el("img", { className: "figure", src: file(e.picture), alt: "A figure" }));
+    c.atEnd = atEnd();
+    if (e.picture) c.box.append(el("img", { className: "figure", src: file(e.picture), alt: "A figure", onload: () => scroll(c.atEnd) }));
     else if (e.html) {
       // Without allow-scripts no script of the code runs.
       const frame = el("iframe", { sandbox: "allow-same-origin", srcdoc: "<meta charset=utf-8><style>body{font:13px system-ui;margin:8px}table{border-collapse:collapse}td,th{padding:3px 8px;border-bottom:1px solid #ddd;text-align:right}</style>" + e.html });
@@ -149,7 +150,7 @@ const show = {
     const c = card(e.call, "");
     for (const f of e.files || []) {
       if (f.change === "removed") continue;
-      c.box.append(el("a", { className: "chip", href: file(f.name), download: "" }, `⤓ ${f.name} (${f.size.toLocaleString()} bytes)`));
+      c.box.append(el("a", { className: "chip", href: file(f.name), download: "" }, `↓ ${f.name} (${f.size.toLocaleString()} bytes)`));
     }
   },
   call_finished(e) {
@@ -251,8 +252,8 @@ async function load(id) {
     textBox = null;
     const last = i === chat.runs.length - 1;
     if (last && chat.running) return follow(id);
-    for (const { type, event } of run.events) {
-      if (type !== "done") show[type]?.(event);
+    for (const event of run.events) {
+      if (event.type !== "done") show[event.type]?.(event);
       else if (last) finish(event.answer);
       else if (event.answer.stop === "cancelled") $("log").append(el("p", { className: "note" }, "Stopped."));
     }
@@ -276,9 +277,9 @@ function follow(id) {
       const of = m.lastEventId.split("-")[0];
       if (of && tag && of !== tag) return load(id); // another run by now
       tag = of || tag;
-      const atEnd = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
+      const follows = atEnd();
       handle(JSON.parse(m.data));
-      scroll(atEnd);
+      scroll(follows);
       if (type !== "done") return;
       here.close();
       source = null;
@@ -308,6 +309,11 @@ async function reload(id) {
 function busy(on) {
   $("stop").hidden = !on;
   $("send").hidden = on;
+}
+
+// atEnd tells whether the user looks at the end, which then stays in sight.
+function atEnd() {
+  return $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
 }
 
 function scroll(wanted) {
@@ -356,8 +362,11 @@ async function post({ text = "", files = [], decisions }) {
   }
 }
 
+const maxUpload = 32 << 20; // as the server has it, which a browser may not hear of while it sends
 let picked = [];
 function pick(files) {
+  const size = files.reduce((sum, f) => sum + f.size, 0);
+  if (size > maxUpload) return notice("The files have more than 32 MiB together; send fewer or smaller ones.");
   picked = files;
   $("picked").replaceChildren(...picked.map((f) =>
     el("button", { type: "button", className: "chip", title: "Leave it out", onclick: () => pick(picked.filter((p) => p !== f)) }, f.name + " ×")));
