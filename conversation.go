@@ -209,45 +209,6 @@ func (r *run) lockConversation() (unlock func(), err error) {
 	return func() { busyConversations.Delete(id) }, nil
 }
 
-// loadFrom takes over what the next request must answer.
-func (r *run) loadFrom(from *Answer, prompt string, parts []Content) {
-	a := r.answer
-	from = from.clone()
-	r.earlierStop, r.earlierTurns = from.Stop, from.Turns
-	r.prompted = prompt != "" || len(parts) > 0
-	a.ID = from.ID
-	a.Conversation = from.Conversation
-	a.ContextTokens = from.ContextTokens
-	a.Items = from.Items
-	a.Paused = from.Paused
-	a.ToolState, r.states.tools = from.ToolState, cloneToolState(from.ToolState)
-	a.Earlier, a.Prompt, a.Parts = from.Earlier, from.Prompt, from.Parts
-	if from.Interrupted {
-		a.Partial, a.Interrupted = from.Partial, true
-	}
-	a.AddPrompt(prompt, parts...)
-	for _, id := range from.Open {
-		if !slices.Contains(a.Open, id) {
-			a.Open = append(a.Open, id)
-		}
-	}
-	if len(a.Open) == 0 { // an Answer made by hand
-		for _, c := range from.Pending {
-			a.Open = append(a.Open, c.ID)
-		}
-	}
-	for _, id := range a.Open {
-		if c := from.pending(id); c != nil {
-			a.Pending = append(a.Pending, *c)
-		} else if c := from.result(id); c != nil {
-			a.Calls = append(a.Calls, *c)
-			r.earlierCalls = append(r.earlierCalls, id)
-		} else {
-			a.Pending = append(a.Pending, Call{ID: id})
-		}
-	}
-}
-
 // advance moves the conversation on to a response that was completed. Of any
 // other it keeps the usage and moves nothing.
 func (r *run) advance(response *response, calls []item) error {

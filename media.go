@@ -21,9 +21,9 @@ const (
 	maxFileData = 70 << 20
 )
 
-// ImageData makes a part of a picture: PNG, JPEG, WebP or a GIF that does not
-// move, which is found out from the data. Its error says what the API would not
-// take, such as a picture of more than 15 MiB.
+// ImageData makes a part of a picture: PNG, JPEG, WebP or a GIF without animation.
+// It finds out the kind from the data. Its error says what the API would not take,
+// such as a picture of more than 15 MiB.
 func ImageData(data []byte) (Content, error) {
 	kind := sniff(data)
 	if err := checkImage(data, kind); err != nil {
@@ -32,8 +32,8 @@ func ImageData(data []byte) (Content, error) {
 	return Content{ImageURL: dataURL(kind, data)}, nil
 }
 
-// ImageLink makes a part of a picture that the API fetches from an address. What
-// is there is not looked at. A data URL is taken too, and is checked as by
+// ImageLink makes a part of a picture that the API fetches from an address. It
+// does not fetch the picture itself. A data URL is taken too, and is checked as by
 // [ImageData].
 func ImageLink(address string) (Content, error) {
 	if !strings.HasPrefix(address, "data:") {
@@ -75,8 +75,8 @@ func FileData(name string, data []byte) (Content, error) {
 	return Content{FileData: dataURL(kind, data), FileName: name}, nil
 }
 
-// FileLink makes a part of a file that the API fetches from an address. What is
-// there is not looked at.
+// FileLink makes a part of a file that the API fetches from an address. It does
+// not fetch the file itself.
 func FileLink(address string) (Content, error) {
 	if err := checkLink(address); err != nil {
 		return Content{}, err

@@ -27,7 +27,7 @@ type finding struct {
 }
 
 // errSick means that askpy cannot answer a question as things are.
-var errSick = errors.New("askpy cannot answer questions here; what mends it stands above")
+var errSick = errors.New("askpy cannot answer questions here; the list above says what to do")
 
 // doctor is the command that looks at what askpy needs. Neither the request
 // that it sends nor the sandboxes that it starts cost anything.

@@ -119,7 +119,7 @@ type Error struct {
 	// Missing is what is not there or not allowed, such as "bubblewrap" or
 	// "unprivileged user namespaces".
 	Missing string
-	// Advice says how to mend it.
+	// Advice says how to fix it.
 	Advice string
 	// Err is what was met.
 	Err error

@@ -151,7 +151,7 @@ var (
 type Error struct {
 	// Host is the engine's address, where it is known.
 	Host string
-	// Advice says how to mend it.
+	// Advice says how to fix it.
 	Advice string
 	// Err has one of the errors of this package in it, or what else was met.
 	Err error

@@ -20,7 +20,7 @@ var ErrClosed = errors.New("runtimecloud: runner is closed")
 // read in its place, cannot be used. Its text never holds the value of a key.
 type ConfigError struct {
 	Field  string // "Key", "URL", "Network.Allow"
-	Reason string // what is wrong with it and how to mend it
+	Reason string // what is wrong with it and how to fix it
 }
 
 func (e *ConfigError) Error() string { return "runtimecloud: " + e.Field + ": " + e.Reason }
