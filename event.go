@@ -219,38 +219,39 @@ func (l *Loop) events(ctx context.Context, run func(context.Context, func(Event)
 	}
 }
 
-// emit tells the reader of an event. It must be called where the run was
-// called; what runs beside uses send.
+// emit passes an event to the reader. Only the goroutine of the run may call it;
+// those of calls use emitRelayed.
 func (r *run) emit(e Event) {
 	if r.opts.emit != nil {
 		r.opts.emit(e)
 	}
 }
 
-// A sideEvent is an event from beside the loop's goroutine.
-type sideEvent struct {
+// A relayedEvent is an event from the goroutine of a call, which that of the run
+// emits.
+type relayedEvent struct {
 	Event
 	read chan<- struct{} // closed when the reader is done with it; may be nil
 }
 
-// emitAside passes an event of a call to the goroutine that emits, and returns when
-// the reader is done with it.
-func (r *run) emitAside(e Event) {
+// emitRelayed has the goroutine of the run emit an event, and returns when the
+// reader is done with it.
+func (r *run) emitRelayed(e Event) {
 	if r.events == nil {
 		return
 	}
 	read := make(chan struct{})
-	r.events <- sideEvent{e, read}
+	r.events <- relayedEvent{e, read}
 	<-read
 }
 
-// emitWhile runs f beside the caller, which emits meanwhile what f sends.
+// emitWhile runs f in another goroutine, and until f returns emits what it relays.
 func (r *run) emitWhile(cancel func(), f func()) {
 	if r.opts.emit == nil {
 		f()
 		return
 	}
-	r.events = make(chan sideEvent)
+	r.events = make(chan relayedEvent)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

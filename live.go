@@ -12,7 +12,7 @@ type liveKey struct{}
 
 // A live passes on what the program of one call prints.
 type live struct {
-	events chan<- sideEvent
+	events chan<- relayedEvent
 	id     string
 	over   chan struct{}   // closed when the call has its output
 	ended  <-chan struct{} // closed when the handler's context ends
@@ -61,7 +61,7 @@ func Emit(ctx context.Context, e Event) bool {
 // emit passes e on and waits until it was read.
 func (l *live) emit(e Event) bool {
 	read := make(chan struct{})
-	if !l.send(sideEvent{e, read}) {
+	if !l.send(relayedEvent{e, read}) {
 		return false
 	}
 	select {
@@ -72,7 +72,7 @@ func (l *live) emit(e Event) bool {
 }
 
 // send passes an event on, unless the call is over.
-func (l *live) send(s sideEvent) bool {
+func (l *live) send(s relayedEvent) bool {
 	l.sending.RLock()
 	defer l.sending.RUnlock()
 	select {
@@ -102,6 +102,6 @@ func (w *liveWriter) Write(p []byte) (int, error) {
 	if len(whole) == 0 {
 		return len(p), nil
 	}
-	w.send(sideEvent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: toValidUTF8(whole)}})
+	w.send(relayedEvent{Event: CallOutput{ID: w.id, Stream: w.stream, Text: toValidUTF8(whole)}})
 	return len(p), nil
 }

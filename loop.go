@@ -149,45 +149,49 @@ func (l *Loop) Continue(ctx context.Context, from *Answer, prompt string, parts 
 	return l.run(ctx, from, prompt, parts, options{})
 }
 
-// A run is the state of one call of Run or Continue.
+// A run is the state of one call of Run, Continue, Events or RunAs.
 type run struct {
 	*settings
-	opts         options
-	log          *slog.Logger
-	answer       *Answer
-	events       chan sideEvent // of the calls that run, when there is a reader
-	ws           webSocket
-	requestItems []json.RawMessage
-	resend       bool // the conversation itself is sent in place of what was forgotten
-	noReasoning  bool // the conversation is sent without its reasoning
-	// earlierCalls are the IDs of those of answer.Calls that are of an earlier run;
-	// they are dropped once they were sent.
-	earlierCalls  []string
-	offered       map[string]bool   // the tools of the last request; nil for all
-	loaded        []json.RawMessage // lists of tools that items of the conversation have loaded
-	keepItems     bool              // the conversation's items are kept
-	earlierStop   StopReason        // of the answer that the run continues from
-	earlierTurns  int               // of it
-	prompted      bool              // the run has a prompt of its own
-	began         bool              // a request was sent or a handler has run
-	graceCtx      context.Context   // ends Grace after the caller's: the run must return then
-	shown         string            // of an answer that broke off before the run, which begins it anew
-	states        toolStates
-	requests      int             // made so far
+	opts     options
+	log      *slog.Logger
+	answer   *Answer
+	graceCtx context.Context   // ends Grace after the caller's: the run must return then
+	events   chan relayedEvent // of the calls that run, when there is a reader
+	states   toolStates
+	ws       webSocket
+
+	// Of the answer that the run continues from; see loadFrom.
+	prompted     bool       // the run has a prompt of its own
+	earlierStop  StopReason // why the earlier run stopped
+	earlierTurns int        // how many turns it had
+	earlierCalls []string   // IDs of its calls in answer.Calls, which are dropped once they were sent
+	shown        string     // of an answer that broke off, which this run begins again
+
+	// Of the requests.
+	began        bool              // one was sent, or a handler has run
+	requests     int               // made so far
+	keepItems    bool              // the conversation's items are kept in the answer
+	requestItems []json.RawMessage // the items of the last one, if they are kept
+	resend       bool              // the next one sends the conversation itself, which the API has forgotten
+	noReasoning  bool              // the next one leaves out the conversation's reasoning
+	offered      map[string]bool   // the tools of the last one; nil for all
+	loaded       []json.RawMessage // lists of tools that items of the conversation have loaded
+
+	// Of the rounds; see checkProgress and countSandbox.
 	sandboxFailed map[string]bool // by tool: its last call met a sandbox that failed
-	badTurns      int
-	repeats       int
-	lastRound     string // calls and outputs of the turn before
+	badTurns      int             // in a row
+	repeats       int             // in a row
+	lastRound     string          // calls and outputs of the turn before
 }
 
-// options are what the ways to start a run differ in.
+// options are what Run, Events, RunAs and EventsAs differ in.
 type options struct {
 	emit   func(Event)                                   // nil when nobody reads events
 	format *responses.ResponseFormatTextConfigUnionParam // of the answer; nil for text
 	value  *string                                       // is set to the message that should fit format
 }
 
-// run is one run, by itself or within the handler of a call.
+// run does one run. Within the handler of a call it is part of the outer run.
 func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (*Answer, error) {
 	if n, ok := ctx.Value(nestingKey{}).(*nesting); ok {
 		return n.run(ctx, l, from, prompt, parts, opts)
@@ -195,6 +199,8 @@ func (l *Loop) run(ctx context.Context, from *Answer, prompt string, parts []Con
 	return l.execute(ctx, from, prompt, parts, opts)
 }
 
+// execute does one run: it checks the Loop and the answer to continue from, runs the
+// turns, and says in the answer why it stopped.
 func (l *Loop) execute(ctx context.Context, from *Answer, prompt string, parts []Content, opts options) (answer *Answer, err error) {
 	if from == nil {
 		from = &Answer{}

@@ -164,7 +164,7 @@ func (rd *round) emitStarted(ctx context.Context, i int) bool {
 		call := rd.calls[i].clone()
 		rd.mu.Unlock()
 		call.Started = false // that is for what was interrupted
-		rd.emitAside(CallStarted{call})
+		rd.emitRelayed(CallStarted{call})
 	}
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -217,7 +217,7 @@ func (rd *round) runOne(ctx context.Context, i int) (started int) {
 		rd.checkpoint(ctx)
 	}
 	if out != nil {
-		rd.emitAside(CallFinished{out.CallResult.clone()})
+		rd.emitRelayed(CallFinished{out.CallResult.clone()})
 	}
 	return started
 }
