@@ -284,7 +284,7 @@ func TestSessionsImages(t *testing.T) {
 		note      string
 	}{
 		{"small ones", "they go inline", &interpreter.Sessions{Runner: show(small, small)}, 2, ""},
-		{"a large one", "bytes must not pile up", &interpreter.Sessions{Runner: show(small, large)}, 1, "1 of them you cannot see"},
+		{"a large one", "bytes must not pile up", &interpreter.Sessions{Runner: show(small, large)}, 1, "You cannot see 1 of them"},
 		{"none wanted", "the model cannot see", &interpreter.Sessions{Runner: show(small), NoImages: true}, 0, "1 of them"},
 		{"uploads", "any size goes elsewhere", &interpreter.Sessions{Runner: show(large), Upload: func(_ context.Context, mime string, data []byte) (fnloop.Content, error) {
 			assert.Equal(t, "image/png", mime)
