@@ -38,6 +38,10 @@
 // same for models that support custom tools. A Runner has one method; package
 // runners/runnertest tests whether an implementation keeps the contract.
 //
+// Package interpreter has a tool whose Python stays alive for a conversation, with
+// figures, tables and files. A Loop that runs in the handler of a tool is part of
+// the outer run: its events are [CallEvent]s, and its tokens are counted there.
+//
 // # Turns
 //
 // A turn is a round of calls: the model asks for calls, they run, and their
@@ -62,7 +66,9 @@
 // [Loop.Events] does the same as Run and Continue and reports what happens: text
 // as the model writes it, calls as they start and finish, what programs print.
 // The last event, [Done], holds the Answer. [WriteSSE] sends the events to a
-// browser.
+// browser, which is shown what a [View] lets through. A [Hub] keeps runs that
+// outlive the request that started them. Packages aisdk and agui write the events
+// for two kinds of front ends, and package otelloop makes traces and metrics.
 //
 // # Approval
 //
