@@ -262,3 +262,15 @@ func (b *tab) textOf(selector string) string {
 	b.t.Helper()
 	return eval[string](b, fmt.Sprintf("document.querySelector(%q).textContent", selector))
 }
+
+// HTML that code has made is shown, and runs nothing.
+func TestBrowser_html(t *testing.T) {
+	b := browse(t, launch(t).url)
+	b.do(chromedp.Evaluate[chromedp.Void](`show.shown({call: "call_1", html: "<table><tr><td>forty-two</td></tr></table><script>parent.hacked = 1</scr" + "ipt><img src=x onerror='parent.hacked = 1'><img src='https://example.com/tracker.png'>"})`))
+	b.until("document.querySelector('.call iframe')?.contentDocument?.body?.innerText.includes('forty-two')")
+	b.until("parseInt(document.querySelector('.call iframe').style.height) > 20")
+	assert.True(t, eval[bool](b, "window.hacked === undefined"))
+	b.do(chromedp.Evaluate[chromedp.Void]("write('<img src=x onerror=\"window.hacked = 1\"> and `<b>code</b>`\\n\\n```\\n<i>x</i>\\n```')"))
+	b.shows(`<img src=x onerror="window.hacked = 1"> and <b>code</b>`)
+	assert.True(t, eval[bool](b, "window.hacked === undefined && !document.querySelector('.text img, .text b, .text i')"))
+}
