@@ -263,6 +263,31 @@ func (b *tab) textOf(selector string) string {
 	return eval[string](b, fmt.Sprintf("document.querySelector(%q).textContent", selector))
 }
 
+// A picture is shown and sent, and is still there when its message is edited.
+func TestBrowser_picture(t *testing.T) {
+	p := launch(t)
+	b := browse(t, p.url)
+	name := filepath.Join(t.TempDir(), "dot.png")
+	require.NoError(t, os.WriteFile(name, picture(t), 0o644))
+	b.ask("What is on this?", name)
+	b.shows("I see that you have sent a picture.")
+	b.until("document.querySelector('.prompt img')?.naturalWidth === 3")
+	b.idle()
+	b.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('.prompt .edit').click()"))
+	b.until("document.querySelector('#picked .chip') && document.querySelector('#text').value === 'What is on this?'")
+	b.do(chromedp.SendKeys(chromedp.CSS("#text"), " Look again.\r"))
+	b.shows("Look again.")
+	b.shows("I see that you have sent a picture.")
+	b.until("document.querySelectorAll('.prompt').length === 1 && document.querySelector('.prompt img')?.naturalWidth === 3")
+	b.idle()
+
+	bad := filepath.Join(t.TempDir(), "bad.png")
+	require.NoError(t, os.WriteFile(bad, []byte("no picture"), 0o644))
+	b.ask("And this?", bad)
+	b.shows("The picture bad.png cannot be sent")
+	assert.Equal(t, "And this?", eval[string](b, "document.querySelector('#text').value.trim()"), "the message is still there to be mended")
+}
+
 // HTML that code has made is shown, and runs nothing.
 func TestBrowser_html(t *testing.T) {
 	b := browse(t, launch(t).url)

@@ -46,7 +46,11 @@ func (s *server) events(ctx context.Context, c chat, r run, most int64) iter.Seq
 		}
 		if err := s.upload(ctx, r); err != nil {
 			s.log.ErrorContext(ctx, "a file was not uploaded", "chat", c.ID, "error", err)
-			yield(problem{"The files could not be passed to the interpreter. Your message is kept; continue to try again."}, nil)
+			kept := *r.Answer
+			kept.Stop = fnloop.StopAborted
+			if yield(problem{"The files could not be passed to the interpreter. Your message is kept; continue to try again."}, nil) {
+				yield(fnloop.Done{Answer: &kept}, err)
+			}
 			return
 		}
 		for e, err := range loop.Events(ctx, r.Answer, "") {

@@ -319,6 +319,30 @@ func TestServer_databaseAway(t *testing.T) {
 	assert.Equal(t, "answered", v.wait(id).stop(t))
 }
 
+// Files that cannot reach an interpreter are kept with the message.
+func TestServer_noInterpreter(t *testing.T) {
+	dsn := database(t)
+	s := within(t, dsn, rt.Always(react))
+	s.sessions.Runner = struct{ fnloop.Runner }{s.sessions.Runner} // which hides that it can keep one
+	v := s.visit(t)
+	id := v.newChat()
+	got := v.ask(id, "keep this", upload{"data.csv", []byte("a,b")})
+	require.Len(t, got.Runs, 1)
+	assert.False(t, got.Runs[0].Ended)
+	stream := v.get("/chats/" + id + "/events").body
+	assert.Contains(t, stream, "event: problem\n")
+	assert.Contains(t, stream, `"error":"aborted"`, "the stream has an end, so that the page does not ask again")
+	assert.Equal(t, "a,b", v.get("/chats/"+id+"/files/data.csv").body)
+
+	// The runner is mended, and the chat goes on.
+	again := within(t, dsn, rt.Always(react))
+	web := httptest.NewServer(again.handler())
+	t.Cleanup(web.Close)
+	v.url = web.URL
+	require.Equal(t, 202, v.send(id, nil, "version", "1", "parent", got.Chat.Head).status)
+	assert.Equal(t, "answered", v.wait(id).stop(t))
+}
+
 func TestServer_budget(t *testing.T) {
 	s := within(t, database(t), rt.Always(func(t *rt.Turn) rt.Reply {
 		r := rt.Call("", "orders", `{"customer":""}`)

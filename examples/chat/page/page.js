@@ -230,8 +230,13 @@ function showPrompt(run) {
   $("log").append(box);
 }
 
-function edit(run) {
+async function edit(run) {
   editing = run;
+  const sent = [...(run.prompt.pictures || []), ...(run.prompt.files || [])];
+  pick(await Promise.all(sent.map(async (name) => {
+    const res = await fetch(file(name));
+    return new File([await res.blob()], name);
+  })));
   $("text").value = run.prompt.text;
   $("text").focus();
   notice("You write this message anew; what follows it will be replaced. Press Escape to leave it.");
@@ -268,12 +273,13 @@ endings.interrupted = "The server was restarted while it answered. What was fini
 // follow shows a run as it happens. When the connection breaks the browser
 // connects again and says which event it had last.
 function follow(id) {
-  let tag = "";
+  let tag = "", failures = 0;
   source = new EventSource(`/chats/${id}/events`);
   const here = source;
   for (const [type, handle] of Object.entries(show)) {
     here.addEventListener(type, (m) => {
       if (here !== source) return;
+      failures = 0;
       const of = m.lastEventId.split("-")[0];
       if (of && tag && of !== tag) return load(id); // another run by now
       tag = of || tag;
@@ -289,8 +295,11 @@ function follow(id) {
     });
   }
   here.onerror = () => {
-    if (here === source && here.readyState === EventSource.CLOSED) setTimeout(() => reload(id), 500);
-    else if (here === source) notice("The connection is lost; trying again…");
+    if (here !== source) return;
+    notice("The connection is lost; trying again…");
+    if (here.readyState !== EventSource.CLOSED && ++failures < 3) return; // the browser tries again
+    here.close();
+    setTimeout(() => reload(id), 500);
   };
   here.onopen = () => notice("");
 }
@@ -386,6 +395,7 @@ $("text").onkeydown = (e) => {
   } else if (e.key === "Escape" && editing) {
     editing = null;
     $("text").value = "";
+    pick([]);
     notice("");
   }
 };
