@@ -260,7 +260,8 @@ func (h *Hub) Follow(ctx context.Context, id, after string) iter.Seq2[Event, err
 
 // ServeSSE writes the events of a run as [SSE.Write] does, each with an ID. A
 // browser that connects again says in the header Last-Event-ID which one it has got
-// last, and goes on from there. Without such a run the answer is 204 No Content,
+// last, and goes on from there. A run whose events panicked ends with a [Done] that
+// says failed. Without such a run the answer is 204 No Content,
 // which tells an EventSource not to come again.
 func (h *Hub) ServeSSE(w http.ResponseWriter, r *http.Request, id string, s SSE) {
 	run := h.find(id)
@@ -271,6 +272,9 @@ func (h *Hub) ServeSSE(w http.ResponseWriter, r *http.Request, id string, s SSE)
 	out := s.begin(w)
 	defer out.End()
 	for n := range run.follow(r.Context(), r.Header.Get("Last-Event-ID")) {
+		if n.event == nil && n.err != nil && r.Context().Err() == nil { // it panicked, and has no Done
+			n.event = Done{Answer: newAnswer(StopFailed)}
+		}
 		if n.event != nil && out.write(n.id, n.event, n.err != nil) != nil && h.Logger != nil {
 			h.Logger.ErrorContext(r.Context(), "an event could not be sent", "run", id, "type", n.event.Type())
 		}

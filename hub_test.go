@@ -153,6 +153,10 @@ func TestHub(t *testing.T) {
 		_, err := follow(hub.Follow(t.Context(), "chat", ""))
 		_, panicked := errors.AsType[*fnloop.PanicError](err)
 		assert.True(t, panicked, "it takes nothing down, and readers do not wait for ever")
+		rec := httptest.NewRecorder()
+		hub.ServeSSE(rec, httptest.NewRequest(http.MethodGet, "/", nil), "chat", fnloop.SSE{})
+		assert.Contains(t, rec.Body.String(), "event: done\n", "a browser would come again and again")
+		assert.Contains(t, rec.Body.String(), `"error":"failed"`)
 	})
 	t.Run("not kept at all", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
