@@ -13,4 +13,4 @@ if ! "$go" build -race runtime/cgo >/dev/null 2>&1; then
 	race=
 	echo "SKIPPED the race detector: it needs a C compiler and its headers (gcc and libc6-dev on Debian)"
 fi
-exec "$go" run ./internal/gotest $race -shuffle=on "$@"
+exec "$go" run ./internal/gotest $race -shuffle=on -timeout 20m "$@"
