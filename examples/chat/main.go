@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -141,14 +142,7 @@ func observe(ctx context.Context, to string, stdout io.Writer, loop *fnloop.Loop
 	if to == "" {
 		return func() {}, nil
 	}
-	var exporter trace.SpanExporter
-	if to == "stdout" {
-		exporter, err = stdouttrace.New(stdouttrace.WithWriter(stdout), stdouttrace.WithPrettyPrint())
-	} else if !strings.HasPrefix(to, "http://") && !strings.HasPrefix(to, "https://") {
-		err = fmt.Errorf("%q is neither stdout nor an address like http://localhost:4318", to)
-	} else {
-		exporter, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to))
-	}
+	exporter, err := newExporter(ctx, to, stdout)
 	if err != nil {
 		return nil, fmt.Errorf("-trace: %w", err)
 	}
@@ -159,4 +153,19 @@ func observe(ctx context.Context, to string, stdout io.Writer, loop *fnloop.Loop
 		defer cancel()
 		_ = provider.Shutdown(ctx)
 	}, nil
+}
+
+// newExporter sends spans to standard output or to a collector.
+func newExporter(ctx context.Context, to string, stdout io.Writer) (trace.SpanExporter, error) {
+	if to == "stdout" {
+		return stdouttrace.New(stdouttrace.WithWriter(stdout), stdouttrace.WithPrettyPrint())
+	}
+	u, err := url.Parse(to)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is neither stdout nor an address like http://localhost:4318", to)
+	}
+	if strings.Trim(u.Path, "/") == "" { // the exporter would send to the root
+		u.Path = "/v1/traces"
+	}
+	return otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(u.String()))
 }
