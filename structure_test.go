@@ -44,8 +44,8 @@ var mayImport = []struct {
 	{"internal/strict", []string{"./internal/excerpt", "github.com/invopop/jsonschema"}},
 	{"internal/...", []string{".", "./internal/...", "./interpreter", "golang.org/x/sys/..."}},
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
-	{"aisdk", []string{".", "./internal/sse"}},
-	{"agui", []string{".", "./internal/sse"}},
+	{"aisdk", []string{".", "./internal/uistream"}},
+	{"agui", []string{".", "./internal/uistream"}},
 	{"otelloop", slices.Concat(openai, []string{".", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/otel"})},
 	{"interpreter", []string{".", "./internal/excerpt", "./internal/relay"}},
 	{"runners/runnertest", []string{".", "./interpreter"}}, // a stranger's runner inherits nothing

@@ -1,7 +1,6 @@
 package agui
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fnloop/fnloop"
-	"github.com/fnloop/fnloop/internal/sse"
+	"github.com/fnloop/fnloop/internal/uistream"
 )
 
 // Options are the settings of [Write].
@@ -27,45 +26,9 @@ type Options struct {
 // whatever the browser does, and returns the run's error unless the caller has
 // cancelled the run, as [fnloop.SSE.Write] does.
 func Write(w http.ResponseWriter, events iter.Seq2[fnloop.Event, error], o Options) error {
-	if o.KeepAlive == 0 {
-		o.KeepAlive = fnloop.DefaultKeepAlive
-	}
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = fnloop.DefaultWriteTimeout
-	}
-	out := sse.New(w, o.KeepAlive, o.WriteTimeout)
-	defer out.End()
 	enc := &encoder{options: o, calls: make(map[string]callState)}
-	enc.json = json.NewEncoder(&enc.buf)
-	enc.json.SetEscapeHTML(false)
-	enc.put(event{Type: "RUN_STARTED", ThreadID: o.ThreadID, RunID: o.RunID})
-	var runErr, eventErr error
-	cancelled := false
-	for e, err := range events {
-		if err != nil {
-			runErr = err
-		}
-		if done, ok := e.(fnloop.Done); ok && done.Answer != nil {
-			cancelled = done.Answer.Stop == fnloop.StopCancelled
-		}
-		if e != nil && !out.Gone() {
-			if err := enc.event(e, err != nil); err != nil && eventErr == nil {
-				eventErr = err
-			}
-		}
-		if enc.buf.Len() > 0 {
-			out.Write(enc.buf.Bytes())
-			enc.buf.Reset()
-		}
-	}
-	if !enc.done {
-		enc.put(event{Type: "RUN_ERROR", Message: text("the run has no end")})
-		out.Write(enc.buf.Bytes())
-	}
-	if runErr != nil && !cancelled {
-		return runErr
-	}
-	return eventErr
+	enc.Put(event{Type: "RUN_STARTED", ThreadID: o.ThreadID, RunID: o.RunID})
+	return uistream.Write(w, events, fnloop.SSE{KeepAlive: o.KeepAlive, WriteTimeout: o.WriteTimeout}, &enc.Frames, enc)
 }
 
 // An event is one of AG-UI's. Members that are empty are left out, but those that a
@@ -127,10 +90,8 @@ type callState struct {
 // An encoder makes the events of a run. The browser refuses a run that ends while
 // something is open, so it knows what is.
 type encoder struct {
+	uistream.Frames
 	options Options
-	buf     bytes.Buffer
-	json    *json.Encoder // to buf
-	err     error
 
 	request int
 	step    string // that is open, or empty
@@ -141,22 +102,21 @@ type encoder struct {
 	done    bool
 }
 
-func (enc *encoder) put(e event) {
-	enc.buf.WriteString("data: ")
-	if err := enc.json.Encode(e); err != nil && enc.err == nil {
-		enc.err = err
-	}
-	enc.buf.WriteByte('\n')
-}
-
 // id names a message: the names of a run's messages must differ from those of the
 // other runs of its thread.
 func (enc *encoder) id(kind string, item, part int) string {
 	return fmt.Sprintf("%s-%s-%d-%d-%d", enc.options.RunID, kind, enc.request, item, part)
 }
 
-// event writes what an event is in AG-UI. The error is one of the event's.
-func (enc *encoder) event(e fnloop.Event, failed bool) error {
+// End ends a run whose events ended without a Done.
+func (enc *encoder) End(error) {
+	if !enc.done {
+		enc.Put(event{Type: "RUN_ERROR", Message: text("the run has no end")})
+	}
+}
+
+// Event writes what an event is in AG-UI. The error is one of the event's.
+func (enc *encoder) Event(e fnloop.Event, failed bool) error {
 	shown := enc.options.View.Event(e)
 	if shown == nil || enc.done {
 		return nil
@@ -165,7 +125,7 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 	case fnloop.RequestStarted:
 		enc.closeStep()
 		enc.request, enc.step = e.Request, fmt.Sprintf("request %d", e.Request)
-		enc.put(event{Type: "STEP_STARTED", StepName: enc.step})
+		enc.Put(event{Type: "STEP_STARTED", StepName: enc.step})
 	case fnloop.TextDelta:
 		enc.delta("TEXT_MESSAGE", "assistant", enc.id("text", e.Item, 0), e.Text)
 	case fnloop.ReasoningDelta:
@@ -175,7 +135,7 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 	case fnloop.CallDelta:
 		if c := enc.calls[e.ID]; c.open && e.Text != "" {
 			enc.calls[e.ID] = callState{open: true, args: true}
-			enc.put(event{Type: "TOOL_CALL_ARGS", ToolCallID: e.ID, Delta: e.Text})
+			enc.Put(event{Type: "TOOL_CALL_ARGS", ToolCallID: e.ID, Delta: e.Text})
 		}
 	case fnloop.ApprovalRequested:
 		enc.input(e.Call)
@@ -192,9 +152,9 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 		if err != nil {
 			return fmt.Errorf("agui: event %s: %w", e.Type(), err)
 		}
-		enc.put(event{Type: "CUSTOM", Name: e.Type(), Value: value})
+		enc.Put(event{Type: "CUSTOM", Name: e.Type(), Value: value})
 	}
-	return enc.err
+	return enc.Err()
 }
 
 func (enc *encoder) delta(kind, role, id, delta string) {
@@ -204,21 +164,21 @@ func (enc *encoder) delta(kind, role, id, delta string) {
 	if enc.message != id {
 		enc.closeMessage()
 		if kind == "REASONING_MESSAGE" {
-			enc.put(event{Type: "REASONING_START", MessageID: id})
+			enc.Put(event{Type: "REASONING_START", MessageID: id})
 		}
-		enc.put(event{Type: kind + "_START", MessageID: id, Role: role})
+		enc.Put(event{Type: kind + "_START", MessageID: id, Role: role})
 		enc.message, enc.kind = id, kind
 	}
-	enc.put(event{Type: kind + "_CONTENT", MessageID: id, Delta: delta})
+	enc.Put(event{Type: kind + "_CONTENT", MessageID: id, Delta: delta})
 }
 
 func (enc *encoder) closeMessage() {
 	if enc.message == "" {
 		return
 	}
-	enc.put(event{Type: enc.kind + "_END", MessageID: enc.message})
+	enc.Put(event{Type: enc.kind + "_END", MessageID: enc.message})
 	if enc.kind == "REASONING_MESSAGE" {
-		enc.put(event{Type: "REASONING_END", MessageID: enc.message})
+		enc.Put(event{Type: "REASONING_END", MessageID: enc.message})
 	}
 	enc.message = ""
 }
@@ -230,7 +190,7 @@ func (enc *encoder) closeStep() {
 		enc.endCall(id)
 	}
 	if enc.step != "" {
-		enc.put(event{Type: "STEP_FINISHED", StepName: enc.step})
+		enc.Put(event{Type: "STEP_FINISHED", StepName: enc.step})
 		enc.step = ""
 	}
 }
@@ -238,7 +198,7 @@ func (enc *encoder) closeStep() {
 func (enc *encoder) endCall(id string) {
 	if enc.calls[id].open {
 		enc.calls[id] = callState{args: true}
-		enc.put(event{Type: "TOOL_CALL_END", ToolCallID: id})
+		enc.Put(event{Type: "TOOL_CALL_END", ToolCallID: id})
 	}
 }
 
@@ -249,7 +209,7 @@ func (enc *encoder) announce(id, name string) {
 	enc.closeMessage()
 	enc.calls[id] = callState{open: true}
 	enc.order = append(enc.order, id)
-	enc.put(event{Type: "TOOL_CALL_START", ToolCallID: id, ToolCallName: name})
+	enc.Put(event{Type: "TOOL_CALL_START", ToolCallID: id, ToolCallName: name})
 }
 
 // input gives the browser the arguments of a call, once, and ends the call.
@@ -257,7 +217,7 @@ func (enc *encoder) input(c fnloop.Call) {
 	enc.announce(c.ID, c.Name)
 	state := enc.calls[c.ID]
 	if state.open && !state.args && len(c.Arguments) > 0 {
-		enc.put(event{Type: "TOOL_CALL_ARGS", ToolCallID: c.ID, Delta: string(c.Arguments)})
+		enc.Put(event{Type: "TOOL_CALL_ARGS", ToolCallID: c.ID, Delta: string(c.Arguments)})
 	}
 	enc.endCall(c.ID)
 }
@@ -268,7 +228,7 @@ func (enc *encoder) finished(e fnloop.CallFinished) {
 	if content == "" && e.IsError {
 		content = "the call failed"
 	}
-	enc.put(event{Type: "TOOL_CALL_RESULT", MessageID: enc.options.RunID + "-result-" + e.ID, ToolCallID: e.ID, Content: &content, Role: "tool"})
+	enc.Put(event{Type: "TOOL_CALL_RESULT", MessageID: enc.options.RunID + "-result-" + e.ID, ToolCallID: e.ID, Content: &content, Role: "tool"})
 }
 
 // ends are the ends of a run that are no failure.
@@ -300,8 +260,8 @@ func (enc *encoder) finish(e fnloop.Done, failed bool) {
 	case a.Stop == fnloop.StopCancelled:
 		out.Type = "cancelled"
 	case failed && !slices.Contains(ends, a.Stop):
-		enc.put(event{Type: "RUN_ERROR", Message: text(string(a.Stop)), Code: string(a.Stop), Usage: used})
+		enc.Put(event{Type: "RUN_ERROR", Message: text(string(a.Stop)), Code: string(a.Stop), Usage: used})
 		return
 	}
-	enc.put(event{Type: "RUN_FINISHED", ThreadID: enc.options.ThreadID, RunID: enc.options.RunID, Outcome: out, Usage: used})
+	enc.Put(event{Type: "RUN_FINISHED", ThreadID: enc.options.ThreadID, RunID: enc.options.RunID, Outcome: out, Usage: used})
 }

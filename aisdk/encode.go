@@ -10,23 +10,23 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-func (enc *encoder) begin() { enc.put(chunk{Type: "start", MessageID: enc.options.MessageID}) }
+func (enc *encoder) begin() { enc.Put(chunk{Type: "start", MessageID: enc.options.MessageID}) }
 
-// end ends a stream whose events ended, also without a Done.
-func (enc *encoder) end(err error) {
+// End ends a stream whose events ended, also without a Done.
+func (enc *encoder) End(err error) {
 	if !enc.done {
 		enc.close()
 		if err != nil {
 			text := "the run failed"
-			enc.put(chunk{Type: "error", ErrorText: &text})
+			enc.Put(chunk{Type: "error", ErrorText: &text})
 		}
-		enc.put(chunk{Type: "finish", FinishReason: "error"})
+		enc.Put(chunk{Type: "finish", FinishReason: "error"})
 	}
-	enc.buf.WriteString("data: [DONE]\n\n")
+	enc.Raw("[DONE]")
 }
 
-// event writes what an event is in the stream. The error is one of the event's.
-func (enc *encoder) event(e fnloop.Event, failed bool) error {
+// Event writes what an event is in the stream. The error is one of the event's.
+func (enc *encoder) Event(e fnloop.Event, failed bool) error {
 	shown := enc.options.View.Event(e)
 	if shown == nil {
 		return nil
@@ -35,7 +35,7 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 	case fnloop.RequestStarted:
 		enc.close()
 		enc.request, enc.inStep = e.Request, true
-		enc.put(chunk{Type: "start-step"})
+		enc.Put(chunk{Type: "start-step"})
 	case fnloop.TextDelta:
 		var meta map[string]any
 		if e.Phase != "" || e.Refusal {
@@ -48,7 +48,7 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 		enc.announce(e.ID, e.Name)
 	case fnloop.CallDelta:
 		if known, there := enc.started[e.ID]; there && !known {
-			enc.put(chunk{Type: "tool-input-delta", ToolCallID: e.ID, InputTextDelta: &e.Text})
+			enc.Put(chunk{Type: "tool-input-delta", ToolCallID: e.ID, InputTextDelta: &e.Text})
 		}
 	case fnloop.ApprovalRequested:
 		enc.input(e.Call)
@@ -64,7 +64,7 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 		if err != nil {
 			return err
 		}
-		enc.put(chunk{Type: "tool-output-available", ToolCallID: e.ID, Output: out, ProviderExecuted: true, Dynamic: true})
+		enc.Put(chunk{Type: "tool-output-available", ToolCallID: e.ID, Output: out, ProviderExecuted: true, Dynamic: true})
 	case fnloop.CitationAdded:
 		enc.citation(e.Citation)
 	case fnloop.FileAdded:
@@ -78,23 +78,23 @@ func (enc *encoder) event(e fnloop.Event, failed bool) error {
 	default:
 		return enc.data(shown, false)
 	}
-	return enc.err
+	return enc.Err()
 }
 
 // delta adds to a text or reasoning, and begins it if it is a new one.
 func (enc *encoder) delta(kind, id, text string, meta map[string]any) {
 	if enc.open != id {
 		enc.closePart()
-		enc.put(chunk{Type: kind + "-start", ID: id, ProviderMetadata: meta})
+		enc.Put(chunk{Type: kind + "-start", ID: id, ProviderMetadata: meta})
 		enc.open, enc.kind = id, kind
 	}
-	enc.put(chunk{Type: kind + "-delta", ID: id, Delta: &text})
+	enc.Put(chunk{Type: kind + "-delta", ID: id, Delta: &text})
 }
 
 // closePart ends the text or reasoning that is open.
 func (enc *encoder) closePart() {
 	if enc.open != "" {
-		enc.put(chunk{Type: enc.kind + "-end", ID: enc.open})
+		enc.Put(chunk{Type: enc.kind + "-end", ID: enc.open})
 		enc.open = ""
 	}
 }
@@ -103,7 +103,7 @@ func (enc *encoder) closePart() {
 func (enc *encoder) close() {
 	enc.closePart()
 	if enc.inStep {
-		enc.put(chunk{Type: "finish-step"})
+		enc.Put(chunk{Type: "finish-step"})
 		enc.inStep = false
 	}
 }
@@ -115,7 +115,7 @@ func (enc *encoder) announce(id, name string) {
 	}
 	enc.closePart()
 	enc.started[id] = false
-	enc.put(chunk{Type: "tool-input-start", ToolCallID: id, ToolName: name, Dynamic: true})
+	enc.Put(chunk{Type: "tool-input-start", ToolCallID: id, ToolName: name, Dynamic: true})
 }
 
 // input gives the browser the arguments of a call, once.
@@ -125,7 +125,7 @@ func (enc *encoder) input(c fnloop.Call) {
 	}
 	enc.closePart()
 	enc.started[c.ID] = true
-	enc.put(chunk{Type: "tool-input-available", ToolCallID: c.ID, ToolName: c.Name, Input: value(c.Arguments), Dynamic: true})
+	enc.Put(chunk{Type: "tool-input-available", ToolCallID: c.ID, ToolName: c.Name, Input: value(c.Arguments), Dynamic: true})
 }
 
 // value is text as JSON: what is JSON stays so, and anything else is a string.
@@ -140,7 +140,7 @@ func value(text []byte) json.RawMessage {
 func (enc *encoder) finished(e fnloop.CallFinished) {
 	enc.closePart()
 	if !enc.started[e.ID] { // it was rejected: nothing else finishes without having started
-		enc.put(chunk{Type: "tool-output-denied", ToolCallID: e.ID})
+		enc.Put(chunk{Type: "tool-output-denied", ToolCallID: e.ID})
 		return
 	}
 	if e.IsError {
@@ -148,14 +148,14 @@ func (enc *encoder) finished(e fnloop.CallFinished) {
 		if text == "" {
 			text = "the call failed"
 		}
-		enc.put(chunk{Type: "tool-output-error", ToolCallID: e.ID, ErrorText: &text, Dynamic: true})
+		enc.Put(chunk{Type: "tool-output-error", ToolCallID: e.ID, ErrorText: &text, Dynamic: true})
 		return
 	}
 	out := json.RawMessage("null")
 	if enc.options.View.Outputs || enc.options.View.All {
 		out = value([]byte(e.Text))
 	}
-	enc.put(chunk{Type: "tool-output-available", ToolCallID: e.ID, Output: out, Dynamic: true})
+	enc.Put(chunk{Type: "tool-output-available", ToolCallID: e.ID, Output: out, Dynamic: true})
 }
 
 // hosted lets the browser know a call of a tool that the API runs.
@@ -169,7 +169,7 @@ func (enc *encoder) hosted(c fnloop.HostedCall) {
 	if c.Name != "" {
 		name = c.Name
 	}
-	enc.put(chunk{Type: "tool-input-available", ToolCallID: c.ID, ToolName: name, Input: json.RawMessage("{}"), ProviderExecuted: true, Dynamic: true})
+	enc.Put(chunk{Type: "tool-input-available", ToolCallID: c.ID, ToolName: name, Input: json.RawMessage("{}"), ProviderExecuted: true, Dynamic: true})
 }
 
 func (enc *encoder) citation(c fnloop.Citation) {
@@ -177,7 +177,7 @@ func (enc *encoder) citation(c fnloop.Citation) {
 	id := "source-" + strconv.Itoa(enc.sources)
 	meta := map[string]any{"fnloop": map[string]any{"start": c.Start, "end": c.End}}
 	if c.URL != "" {
-		enc.put(chunk{Type: "source-url", SourceID: id, URL: c.URL, Title: c.Title, ProviderMetadata: meta})
+		enc.Put(chunk{Type: "source-url", SourceID: id, URL: c.URL, Title: c.Title, ProviderMetadata: meta})
 		return
 	}
 	title := c.Title
@@ -186,7 +186,7 @@ func (enc *encoder) citation(c fnloop.Citation) {
 			title = s
 		}
 	}
-	enc.put(chunk{Type: "source-document", SourceID: id, MediaType: "application/octet-stream", Title: title, Filename: c.FileName, ProviderMetadata: meta})
+	enc.Put(chunk{Type: "source-document", SourceID: id, MediaType: "application/octet-stream", Title: title, Filename: c.FileName, ProviderMetadata: meta})
 }
 
 func (enc *encoder) file(e fnloop.FileAdded) error {
@@ -196,9 +196,9 @@ func (enc *encoder) file(e fnloop.FileAdded) error {
 	}
 	switch {
 	case e.URL != "":
-		enc.put(chunk{Type: "file", URL: e.URL, MediaType: mime})
+		enc.Put(chunk{Type: "file", URL: e.URL, MediaType: mime})
 	case len(e.Data) > 0:
-		enc.put(chunk{Type: "file", URL: "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(e.Data), MediaType: mime})
+		enc.Put(chunk{Type: "file", URL: "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(e.Data), MediaType: mime})
 	default: // only the host can fetch it
 		return enc.data(e, false)
 	}
@@ -212,7 +212,7 @@ func (enc *encoder) data(e fnloop.Event, transient bool) error {
 	if err != nil {
 		return fmt.Errorf("aisdk: event %s: %w", e.Type(), err)
 	}
-	enc.put(chunk{Type: "data-" + e.Type(), Data: data, Transient: transient})
+	enc.Put(chunk{Type: "data-" + e.Type(), Data: data, Transient: transient})
 	return nil
 }
 
@@ -237,18 +237,18 @@ func (enc *encoder) finish(e fnloop.Done, failed bool) {
 			continue
 		}
 		enc.input(c)
-		enc.put(chunk{Type: "tool-approval-request", ApprovalID: c.ID, ToolCallID: c.ID})
+		enc.Put(chunk{Type: "tool-approval-request", ApprovalID: c.ID, ToolCallID: c.ID})
 	}
 	enc.close()
 	reason := finishReasons[a.Stop]
 	switch {
 	case a.Stop == fnloop.StopCancelled:
-		enc.put(chunk{Type: "abort", Reason: a.Cause})
+		enc.Put(chunk{Type: "abort", Reason: a.Cause})
 		return
 	case reason == "" && failed:
 		reason = "error"
 		text := string(a.Stop)
-		enc.put(chunk{Type: "error", ErrorText: &text})
+		enc.Put(chunk{Type: "error", ErrorText: &text})
 	case reason == "":
 		reason = "other"
 	}
@@ -256,5 +256,5 @@ func (enc *encoder) finish(e fnloop.Done, failed bool) {
 	if enc.options.Metadata != nil {
 		meta = enc.options.Metadata(a)
 	}
-	enc.put(chunk{Type: "finish", FinishReason: reason, MessageMetadata: meta})
+	enc.Put(chunk{Type: "finish", FinishReason: reason, MessageMetadata: meta})
 }

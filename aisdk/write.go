@@ -1,14 +1,13 @@
 package aisdk
 
 import (
-	"bytes"
 	"encoding/json"
 	"iter"
 	"net/http"
 	"time"
 
 	"github.com/fnloop/fnloop"
-	"github.com/fnloop/fnloop/internal/sse"
+	"github.com/fnloop/fnloop/internal/uistream"
 )
 
 // Options are the settings of [Write]. The zero value is good for use.
@@ -30,44 +29,10 @@ type Options struct {
 // whatever the browser does, and returns the run's error unless the caller has
 // cancelled the run, as [fnloop.SSE.Write] does.
 func Write(w http.ResponseWriter, events iter.Seq2[fnloop.Event, error], o Options) error {
-	if o.KeepAlive == 0 {
-		o.KeepAlive = fnloop.DefaultKeepAlive
-	}
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = fnloop.DefaultWriteTimeout
-	}
 	w.Header().Set("X-Vercel-AI-UI-Message-Stream", "v1")
-	out := sse.New(w, o.KeepAlive, o.WriteTimeout)
-	defer out.End()
 	enc := &encoder{options: o, started: make(map[string]bool)}
-	enc.json = json.NewEncoder(&enc.buf)
-	enc.json.SetEscapeHTML(false)
 	enc.begin()
-	var runErr, eventErr error
-	cancelled := false
-	for e, err := range events {
-		if err != nil {
-			runErr = err
-		}
-		if done, ok := e.(fnloop.Done); ok && done.Answer != nil {
-			cancelled = done.Answer.Stop == fnloop.StopCancelled
-		}
-		if e != nil && !out.Gone() {
-			if err := enc.event(e, err != nil); err != nil && eventErr == nil {
-				eventErr = err
-			}
-		}
-		if enc.buf.Len() > 0 {
-			out.Write(enc.buf.Bytes())
-			enc.buf.Reset()
-		}
-	}
-	enc.end(runErr)
-	out.Write(enc.buf.Bytes())
-	if runErr != nil && !cancelled {
-		return runErr
-	}
-	return eventErr
+	return uistream.Write(w, events, fnloop.SSE{KeepAlive: o.KeepAlive, WriteTimeout: o.WriteTimeout}, &enc.Frames, enc)
 }
 
 // A chunk is one element of the stream. Members that are empty are left out, but
@@ -99,22 +64,11 @@ type chunk struct {
 	ProviderMetadata map[string]any  `json:"providerMetadata,omitempty"`
 }
 
-// put writes a chunk as a frame.
-func (enc *encoder) put(c chunk) {
-	enc.buf.WriteString("data: ")
-	if err := enc.json.Encode(c); err != nil && enc.err == nil { // metadata of the caller's
-		enc.err = err
-	}
-	enc.buf.WriteByte('\n')
-}
-
 // An encoder makes the frames of a stream. The browser refuses one whose parts do
 // not begin and end in order, so it knows what is open.
 type encoder struct {
+	uistream.Frames
 	options Options
-	buf     bytes.Buffer
-	json    *json.Encoder // to buf
-	err     error
 
 	request int
 	inStep  bool
