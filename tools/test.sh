@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the tests of the packages that are named, with what this machine has: it
 # installs the sandbox where it may, leaves the race detector out where nothing
-# can compile C, and says what was skipped.
+# can compile C, and says what was skipped. With AGAIN=N tests that failed run once
+# more by themselves, when they are N or fewer.
 set -eu
 
 go=${GO:-go}
@@ -13,4 +14,4 @@ if ! "$go" build -race runtime/cgo >/dev/null 2>&1; then
 	race=
 	echo "SKIPPED the race detector: it needs a C compiler and its headers (gcc and libc6-dev on Debian)"
 fi
-exec "$go" run ./internal/gotest $race -shuffle=on -timeout 20m "$@"
+exec "$go" run ./internal/gotest ${AGAIN:+-again=$AGAIN} $race -shuffle=on -timeout=20m "$@"

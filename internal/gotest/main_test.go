@@ -56,11 +56,7 @@ func TestRun(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			t.Chdir(dir)
-			imports := "package m\nimport (\n\"os\"\n\"testing\"\n)\nvar _ = os.Exit\n"
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/m\n"), 0o600))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "m_test.go"), []byte(imports+test.file), 0o600))
+			inModule(t, test.file)
 			var stdout, stderr strings.Builder
 			status := run([]string{"."}, &stdout, &stderr)
 			assert.Equal(t, test.status, status, stderr.String())
@@ -75,6 +71,62 @@ func TestRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A test that fails at first and passes by itself is told apart from one that is
+// wrong: the run passes, and says so.
+func TestRun_again(t *testing.T) {
+	const once = `if _, err := os.Stat("ran"); err != nil { os.WriteFile("ran", nil, 0o600); `
+	for _, test := range []struct {
+		name, file string
+		again      string
+		status     int
+		want, not  string
+	}{
+		{
+			name: "it passes by itself", again: "-again=1",
+			file: `func TestA(t *testing.T) { ` + once + `t.Error("slow") } }; func TestB(t *testing.T) {}`,
+			want: "FLAKY TestA of example.com/m: ", not: "FLAKY TestB",
+		},
+		{
+			name: "it fails again", again: "-again=1", status: 1,
+			file: `func TestA(t *testing.T) { t.Error("wrong") }`, not: "FLAKY",
+		},
+		{
+			name: "more failed than may", again: "-again=1", status: 1,
+			file: `func TestA(t *testing.T) { ` + once + `t.Error("slow") } }; func TestB(t *testing.T) { t.Error("slow") }`, not: "FLAKY",
+		},
+		{
+			name: "nobody asked for it", again: "-v=false", status: 1,
+			file: `func TestA(t *testing.T) { ` + once + `t.Error("slow") } }`, not: "FLAKY",
+		},
+		{
+			name: "a panic is no matter of load", again: "-again=1", status: 1,
+			file: `func TestA(t *testing.T) { ` + once + `panic("slow") } }`, want: "panic: slow", not: "FLAKY",
+		},
+		{
+			name: "what TestMain found is not of a test", again: "-again=1", status: 1,
+			file: `func TestMain(m *testing.M) { m.Run(); ` + once + `os.Exit(1) } }; func TestA(*testing.T) {}`, not: "FLAKY",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inModule(t, test.file)
+			var stdout, stderr strings.Builder
+			assert.Equal(t, test.status, run([]string{test.again, "."}, &stdout, &stderr), stderr.String())
+			assert.Contains(t, stdout.String(), test.want)
+			assert.NotContains(t, stdout.String(), test.not)
+		})
+	}
+}
+
+// inModule makes a module with a test file the working directory.
+func inModule(t *testing.T, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	imports := "package m\nimport (\n\"os\"\n\"testing\"\n)\nvar _ = os.Exit\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/m\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "m_test.go"), []byte(imports+file), 0o600))
 }
 
 // What go test itself complains of reaches the reader, and fails.
