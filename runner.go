@@ -53,10 +53,13 @@ func (e *RunnerError) Error() string { return e.Err.Error() }
 // Unwrap returns e.Err.
 func (e *RunnerError) Unwrap() error { return e.Err }
 
-// A Program is what a [Runner] runs: one Python source file.
+// A Program is what a [Runner] runs: one source file.
 type Program struct {
 	// Source is the text of the program. It must be valid UTF-8 without NUL.
 	Source string
+	// Language is what Source is written in: one of those in the runner's
+	// [Environment]. Empty is [LanguagePython].
+	Language string
 	// Stdin is what the program reads from its standard input, to the byte.
 	// Empty means that it reads the end of the file at once.
 	Stdin []byte
@@ -73,9 +76,13 @@ type Program struct {
 // take, in bytes.
 const MaxSource = 16 << 20
 
-// Check reports whether p can be run at all, as a [*ProgramError] that names
-// the field, or nil. Runners call it before they start anything.
-func (p Program) Check() error {
+// Check reports whether p can be run at all by a runner that has Python alone, as
+// a [*ProgramError] that names the field, or nil. Runners call it, or
+// [Program.CheckFor], before they start anything.
+func (p Program) Check() error { return p.CheckFor(nil) }
+
+// checkText reports whether p can be run, whatever its language.
+func (p Program) checkText() error {
 	switch {
 	case len(p.Source) > MaxSource:
 		return &ProgramError{Field: "source", Reason: fmt.Sprintf("%d bytes are more than the %d that can be run", len(p.Source), MaxSource)}
@@ -103,7 +110,10 @@ type Limits struct {
 type Environment struct {
 	// Python is the version of the interpreter, such as "3.12.4".
 	Python string
-	// Packages are the importable packages beside the standard library.
+	// Languages are those that a program can be written in, Python among them.
+	// None means Python alone.
+	Languages []Language
+	// Packages are the importable packages beside Python's standard library.
 	Packages []string
 	// Network reports whether programs can reach the network.
 	Network bool
@@ -146,7 +156,7 @@ func RunnerAs[T any](r Runner) (t T, ok bool) {
 // A ProgramError says why a program was not started: it cannot be run by any
 // runner of its kind, and the fault is the program's.
 type ProgramError struct {
-	Field  string // "source", "stdin", "limits.time", "limits.memory"
+	Field  string // "source", "language", "stdin", "limits.time", "limits.memory"
 	Reason string // what is wrong with it
 }
 

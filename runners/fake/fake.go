@@ -40,7 +40,8 @@ type Runner struct {
 	// Limits are those of programs that bring none. A zero Time means
 	// DefaultTime; a zero Memory is none.
 	Limits fnloop.Limits
-	// Env is what Environment gives. Its Limits are filled in.
+	// Env is what Environment gives. Its Limits are filled in. Programs of other
+	// languages than its are refused, as everywhere.
 	Env fnloop.Environment
 	// Cells answers the cells of interpreters. Its context ends when the cell
 	// is to stop: by its time limit, an interrupt, or the loss of the sandbox. An
@@ -56,7 +57,7 @@ type Runner struct {
 
 // Run implements [fnloop.Runner].
 func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
-	if err := p.Check(); err != nil {
+	if err := p.CheckFor(r.Env.Languages); err != nil {
 		return fnloop.Result{}, err
 	}
 	scripted := r.record(p)

@@ -60,6 +60,8 @@ var contract = []testCase{
 		fnloop.Program{Source: "print(1)\x00"}),
 	refused("refuse/utf8", "a source that is not UTF-8 would be changed on its way", "source",
 		fnloop.Program{Source: "print('\xff')"}),
+	refused("refuse/language", "a program in a language that is not there would be run as another", "language",
+		fnloop.Program{Source: "print(1)", Language: "no such language"}),
 	refused("refuse/size", "a source without bound costs memory before anything runs", "source",
 		fnloop.Program{Source: strings.Repeat("#", fnloop.MaxSource+1)}),
 	refused("refuse/time", "a negative limit is a mistake and not no limit", "limits.time",
