@@ -14,13 +14,17 @@ TOOL           = $(GO) tool -modfile=tools/go.mod
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The demo needs no key: it replays a recorded conversation, while the script in
-# it really runs in the sandbox. The variables are unset so that it never spends
+# The demo needs no key: it replays recorded conversations, while the code in them
+# really runs in the sandbox. The variables are unset so that it never spends
 # anybody's money.
-demo: ## install the sandbox where it is missing and compute fib(40) in it
+KEYLESS = env -u OPENAI_API_KEY -u OPENAI_BASE_URL -u OPENAI_MODEL -u RUNTIME_API_KEY -u RUNTIME_API_URL
+
+demo: ## install the sandbox where it is missing, compute fib(40) in it and draw a chart of fixtures/sales.csv
 	@sh tools/sandbox.sh
 	$(GO) build -o bin/askpy ./cmd/askpy
-	env -u OPENAI_API_KEY -u OPENAI_BASE_URL -u OPENAI_MODEL -u RUNTIME_API_KEY -u RUNTIME_API_URL bin/askpy "compute fib(40)"
+	$(KEYLESS) bin/askpy "compute fib(40)"
+	$(KEYLESS) bin/askpy --replay fixtures/sales.yaml --file fixtures/sales.csv --out bin/demo \
+		"Which city sells the most, and how do they compare? Draw a chart."
 
 # With OPENAI_API_KEY set a model answers, else a script that runs real programs.
 chat: ## install the sandbox where it is missing and serve the chat of examples/chat

@@ -86,10 +86,11 @@ func readAttachment(path string) (a attachment, err error) {
 }
 
 // stays reports whether the model gets an interpreter that stays alive: for data,
-// for what comes out of it, and for a conversation that may go on.
-func (q *question) stays() bool {
-	if q.opts.record != "" || q.opts.replay != "" {
-		return false // what is replayed has to be what was recorded
+// for what comes out of it, for a conversation that may go on, and where it had
+// one in the recording.
+func (q *question) stays(w wire) bool {
+	if r, ok := w.(replayed); ok {
+		return r.Offers(new(interpreter.Sessions).Tool().Name)
 	}
 	return q.opts.session != "" || q.opts.last || q.opts.out != "" || q.hasData()
 }
@@ -105,8 +106,11 @@ func (q *question) hasData() bool {
 
 // openInterpreter makes the interpreters of this invocation, where they are wanted
 // and the runner can keep one. There is one conversation, and so one of them.
-func (q *question) openInterpreter() error {
-	if !q.stays() {
+func (q *question) openInterpreter(w wire) error {
+	if !q.stays(w) {
+		if q.hasData() || q.opts.out != "" {
+			return usagef("--file and --out need an interpreter that stays alive, and what is replayed was recorded without one")
+		}
 		return nil
 	}
 	if _, can := fnloop.RunnerAs[interpreter.Opener](q.runner); !can {

@@ -101,7 +101,7 @@ func flagSet(opts *options) *pflag.FlagSet {
 	fs.StringVarP(&opts.session, "session", "s", "", "keep the conversation under `NAME` and go on with it the next time; with a dot or a slash in it the name is a file's")
 	fs.BoolVar(&opts.private, "private", false, "keep nothing of the conversation for --continue")
 	fs.StringVar(&opts.record, "record", "", "write the requests and responses to `FILE`, without keys and cookies")
-	fs.StringVar(&opts.replay, "replay", "", "answer from the recording in `FILE`; programs do run, requests are not sent but have to be those of the recording")
+	fs.StringVar(&opts.replay, "replay", "", "answer from the recording in `FILE`; programs do run, requests are not sent but have to be those of the recording, so give it the same question and files")
 	fs.BoolVarP(&opts.json, "json", "j", false, "print one JSON object: the answer with its calls and usage, and with error if the run failed")
 	fs.BoolVar(&opts.events, "events", false, "print what happens as it happens, a JSON object in each line")
 	fs.BoolVarP(&opts.usage, "usage", "u", false, "tell how many tokens the run used")
@@ -169,10 +169,6 @@ func parse(args []string) (options, error) {
 		{"session", "replay", " cannot go together: what was recorded is no conversation to go on with"},
 		{"continue", "replay", " cannot go together: what was recorded is no conversation to go on with"},
 		{"continue", "session", " cannot go together: a session goes on by itself"},
-		{"file", "replay", " cannot go together: a recording has a question of its own"},
-		{"file", "record", " cannot go together: what an interpreter keeps is in no recording"},
-		{"out", "replay", " cannot go together: what is replayed keeps no interpreter"},
-		{"out", "record", " cannot go together: what an interpreter keeps is in no recording"},
 		{"continue", "private", " contradict each other; give one of them"},
 		{"session", "private", " contradict each other; give one of them"},
 	} {

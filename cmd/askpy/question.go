@@ -131,7 +131,7 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err != nil {
 		return failed(wire.finish(err))
 	}
-	if err = q.openInterpreter(); err != nil {
+	if err = q.openInterpreter(wire); err != nil {
 		return failed(wire.finish(err))
 	}
 	loop := q.loop(wire)

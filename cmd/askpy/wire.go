@@ -22,7 +22,8 @@ type wire interface {
 
 // isBuiltin reports whether the built-in conversation answers the prompt.
 func isBuiltin(opts options, env environment, prompt string) bool {
-	return env.key == "" && opts.record == "" && opts.replay == "" && opts.session == "" && strings.TrimSpace(prompt) == fixtures.FibPrompt
+	return env.key == "" && opts.record == "" && opts.replay == "" && opts.session == "" && opts.out == "" && len(opts.files) == 0 &&
+		strings.TrimSpace(prompt) == fixtures.FibPrompt
 }
 
 // openWire chooses the wire. Whatever is wrong with its file shows here, before

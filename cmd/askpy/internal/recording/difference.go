@@ -2,8 +2,11 @@ package recording
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"maps"
 	"slices"
@@ -106,7 +109,7 @@ func compare(d []difference, path string, a, b any) []difference {
 		if !ok {
 			break
 		}
-		if a == b {
+		if a == b || samePicture(a, b) {
 			return d
 		}
 		if va, vb := document(a), document(b); va != nil && vb != nil { // such as a tool's output
@@ -155,6 +158,46 @@ func document(s string) any {
 	}
 	v, _ := decode(s)
 	return v
+}
+
+// maxPicture is how many pixels a picture may have to be compared by them.
+const maxPicture = 1 << 24
+
+// samePicture reports whether a and b are data URLs of PNGs that show the same.
+func samePicture(a, b string) bool {
+	x, y := picture(a), picture(b)
+	if x == nil || y == nil || x.Bounds() != y.Bounds() {
+		return false
+	}
+	size := x.Bounds()
+	for v := size.Min.Y; v < size.Max.Y; v++ {
+		for u := size.Min.X; u < size.Max.X; u++ {
+			r, g, b, alpha := x.At(u, v).RGBA()
+			r2, g2, b2, alpha2 := y.At(u, v).RGBA()
+			if r != r2 || g != g2 || b != b2 || alpha != alpha2 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// picture is the PNG in a data URL, or nil.
+func picture(s string) image.Image {
+	data, ok := strings.CutPrefix(s, "data:image/png;base64,")
+	if !ok {
+		return nil
+	}
+	open := func() io.Reader { return base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)) }
+	size, err := png.DecodeConfig(open())
+	if err != nil || size.Width > maxPicture/max(1, size.Height) {
+		return nil
+	}
+	img, err := png.Decode(open())
+	if err != nil {
+		return nil
+	}
+	return img
 }
 
 // equalNumbers compares numbers by value, integers of any size exactly.

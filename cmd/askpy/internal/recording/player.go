@@ -2,6 +2,7 @@ package recording
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,9 @@ import (
 // method, the same last element of the path and a body that means the same as
 // JSON. Three things are not compared: the headers, the descriptions of tools,
 // which tell the version of Python and the limits of whatever runner is at hand,
-// and whether a stream is asked for: the answer is read in either form.
+// and whether a stream is asked for: the answer is read in either form. Of
+// pictures it is compared what they show: another version of a library stores the
+// same picture in other bytes.
 type Player struct {
 	name  string // for messages
 	scrub Scrubber
@@ -156,6 +159,15 @@ func (r *Player) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.unknown
+}
+
+// Offers reports whether the first request offers a tool of this name.
+func (r *Player) Offers(tool string) bool {
+	var request struct{ Tools []struct{ Name string } }
+	if json.Unmarshal([]byte(r.cassette.Interactions[0].Request.Body), &request) != nil {
+		return false
+	}
+	return slices.ContainsFunc(request.Tools, func(t struct{ Name string }) bool { return t.Name == tool })
 }
 
 // Left says how many requests of the recording were not made, and how many it

@@ -1,6 +1,11 @@
 package recording
 
 import (
+	"bytes"
+	"encoding/base64"
+	"image"
+	"image/color"
+	"image/png"
 	"reflect"
 	"strings"
 	"testing"
@@ -38,6 +43,40 @@ func TestDifferences(t *testing.T) {
 	got := differences(exchange{"POST", "responses", "{}"}, exchange{"GET", "models", "{}"})
 	if want := []difference{{"the method", "POST", "GET"}, {"the path", "responses", "models"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("differences = %q, want %q", got, want)
+	}
+}
+
+// Pictures are compared by their pixels: how they are compressed means nothing.
+func TestDifferencesOfPictures(t *testing.T) {
+	url := func(shade uint8, level png.CompressionLevel) string {
+		img := image.NewGray(image.Rect(0, 0, 40, 30))
+		img.SetGray(7, 8, color.Gray{Y: shade})
+		var b bytes.Buffer
+		if err := (&png.Encoder{CompressionLevel: level}).Encode(&b, img); err != nil {
+			t.Fatal(err)
+		}
+		return "data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes())
+	}
+	one := url(1, png.NoCompression)
+	for _, test := range []struct {
+		name string
+		made string
+		same bool
+	}{
+		{"compressed in another way", url(1, png.BestCompression), true},
+		{"another pixel", url(2, png.NoCompression), false},
+		{"no picture", one[:len(one)-40], false},
+		{"no data", "data:image/png;base64,", false},
+		{"another kind", strings.Replace(one, "png", "gif", 1), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.made == one {
+				t.Fatal("the two are equal as texts")
+			}
+			if got := len(compare(nil, "x", one, test.made)) == 0; got != test.same {
+				t.Errorf("the same = %v, want %v", got, test.same)
+			}
+		})
 	}
 }
 
