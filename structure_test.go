@@ -55,8 +55,8 @@ var mayImport = []struct {
 		".", "./internal/...", "./interpreter", "golang.org/x/sys/...",
 		"github.com/containerd/errdefs", "github.com/moby/moby/api/...", "github.com/moby/moby/client",
 	}},
-	{"runners/runtimecloud", []string{".", "./internal/..."}},
-	{"runners/runtimecloud/runtimetest", []string{"."}},
+	{"runners/runtimecloud", []string{".", "./internal/...", "./interpreter"}},
+	{"runners/runtimecloud/runtimetest", []string{".", "./interpreter"}},
 	{"fixtures", nil},
 	// Only programs put drivers and the loop together.
 	{"cmd/...", slices.Concat(openai, []string{

@@ -204,6 +204,34 @@ func (s *Server) process(c *call) (*process, *apiError) {
 	return nil, refuse(http.StatusNotFound, "not_found", "No process %s.", c.path[3])
 }
 
+// readProcess answers what is known of a process, of a command or of an
+// interpreter.
+func (s *Server) readProcess(c *call) (*answer, *apiError) {
+	p, refusal := s.process(c)
+	if refusal == nil {
+		o := map[string]any{"id": p.id, "kind": "process", "state": "running", "exitCode": nil}
+		if p.finished() {
+			maps.Copy(o, p.outcome())
+		}
+		return ok(o), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb, gone := s.find(c)
+	if gone != nil {
+		return nil, gone
+	}
+	for _, k := range sb.kernels {
+		if k.process == c.path[3] {
+			return ok(map[string]any{"id": k.process, "kind": "process", "state": "running", "exitCode": nil}), nil
+		}
+	}
+	if end, there := sb.gone[c.path[3]]; there {
+		return ok(map[string]any{"id": c.path[3], "kind": "process", "state": end.state, "exitCode": end.exitCode}), nil
+	}
+	return nil, refusal
+}
+
 func (s *Server) output(c *call) (*answer, *apiError) {
 	p, refusal := s.process(c)
 	if refusal != nil {

@@ -37,6 +37,9 @@ type Fault struct {
 	// that of the request, Code's or Body.
 	Late bool
 
+	// Fork is how many copies of a fork do not start.
+	Fork int
+
 	// Stream spoils a stream after so many of its Events.
 	Stream StreamFault
 	Events int

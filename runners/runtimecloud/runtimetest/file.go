@@ -1,13 +1,21 @@
 package runtimetest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fnloop/fnloop/interpreter"
 )
 
 // maxFile is the largest body of one write.
@@ -45,8 +53,188 @@ func (s *Server) writeFile(c *call) (*answer, *apiError) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	sb.files[name] = c.body
+	if refusal := s.put(c, sb, name, c.body); refusal != nil {
+		return nil, refusal
+	}
 	return ok(map[string]any{}), nil
+}
+
+// put keeps a file. The caller holds s.mu, which is given up in between.
+func (s *Server) put(c *call, sb *sandbox, name string, data []byte) *apiError {
+	below, inFolder := strings.CutPrefix(name, workspace+"/")
+	if sb.folder == nil || !inFolder {
+		sb.files[name] = data
+		return nil
+	}
+	folder := sb.folder
+	s.mu.Unlock()
+	err := folder.Put(c.Context(), below, bytes.NewReader(data))
+	s.mu.Lock()
+	if err != nil {
+		return refuse(http.StatusConflict, "is_a_directory", "%s: %v", name, err)
+	}
+	return nil
+}
+
+// get gives a file. The caller holds s.mu, which is given up in between.
+func (s *Server) get(c *call, sb *sandbox, name string) ([]byte, *apiError) {
+	below, inFolder := strings.CutPrefix(name, workspace+"/")
+	if sb.folder == nil || !inFolder {
+		if data, there := sb.files[name]; there {
+			return data, nil
+		}
+		return nil, refuse(http.StatusNotFound, "file_not_found", "%s does not exist.", name)
+	}
+	folder := sb.folder
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	r, err := folder.Get(c.Context(), below)
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(r)
+		r.Close()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, refuse(http.StatusNotFound, "file_not_found", "%s does not exist.", name)
+	case err != nil:
+		return nil, refuse(http.StatusConflict, "is_a_directory", "%s: %v", name, err)
+	}
+	return data, nil
+}
+
+// filesIn gives the files of a sandbox. The caller holds s.mu, which is given up in
+// between.
+func (s *Server) filesIn(c *call, sb *sandbox) (map[string]interpreter.File, *apiError) {
+	all := make(map[string]interpreter.File)
+	for name, data := range sb.files {
+		if sb.folder == nil || !strings.HasPrefix(name, workspace+"/") {
+			all[name] = interpreter.File{Name: name, Size: int64(len(data)), Modified: sb.created}
+		}
+	}
+	if sb.folder == nil {
+		return all, nil
+	}
+	folder := sb.folder
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	files, err := folder.List(c.Context())
+	if err != nil {
+		return nil, refuse(http.StatusBadGateway, "guest_failed", "%v", err)
+	}
+	for _, f := range files {
+		f.Name = workspace + "/" + f.Name
+		all[f.Name] = f
+	}
+	return all, nil
+}
+
+func entry(f interpreter.File) map[string]any {
+	return map[string]any{
+		"name": path.Base(f.Name), "path": f.Name, "type": "file", "size": f.Size, "mode": "644",
+		"modifiedAt": f.Modified.UTC().Format("2006-01-02T15:04:05.000Z"),
+	}
+}
+
+func (s *Server) listFiles(c *call) (*answer, *apiError) {
+	folder, refusal := filePath(c)
+	if refusal != nil {
+		return nil, refusal
+	}
+	query := c.URL.Query()
+	number := func(name string, otherwise int) int {
+		n, err := strconv.Atoi(query.Get(name))
+		if err != nil {
+			return otherwise
+		}
+		return n
+	}
+	depth, limit := number("depth", 1), number("limit", 1000) // what they are by themselves is not documented
+	sb, refusal := s.use(c)
+	defer s.mu.Unlock()
+	if refusal != nil {
+		return nil, refusal
+	}
+	files, refusal := s.filesIn(c, sb)
+	if refusal != nil {
+		return nil, refusal
+	}
+	data, folders := []map[string]any{}, make(map[string]bool)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		below, inside := strings.CutPrefix(name, strings.TrimSuffix(folder, "/")+"/")
+		if !inside || query.Get("hidden") != "true" && strings.Contains("/"+below, "/.") {
+			continue
+		}
+		parts := strings.Split(below, "/")
+		for i := 1; i < len(parts) && i <= depth; i++ {
+			above := strings.TrimSuffix(folder, "/") + "/" + strings.Join(parts[:i], "/")
+			if !folders[above] && len(data) < limit {
+				folders[above] = true
+				e := entry(interpreter.File{Name: above, Modified: files[name].Modified})
+				e["type"] = "directory"
+				data = append(data, e)
+			}
+		}
+		if len(parts) <= depth && len(data) < limit {
+			data = append(data, entry(files[name]))
+		}
+	}
+	return ok(map[string]any{"data": data}), nil
+}
+
+func (s *Server) stat(c *call) (*answer, *apiError) {
+	name, refusal := filePath(c)
+	if refusal != nil {
+		return nil, refusal
+	}
+	sb, refusal := s.use(c)
+	defer s.mu.Unlock()
+	if refusal != nil {
+		return nil, refusal
+	}
+	files, refusal := s.filesIn(c, sb)
+	if refusal != nil {
+		return nil, refusal
+	}
+	f, there := files[name]
+	if !there {
+		return ok(map[string]any{"exists": false}), nil
+	}
+	e := entry(f)
+	e["exists"] = true
+	return ok(e), nil
+}
+
+func (s *Server) removeFile(c *call) (*answer, *apiError) {
+	f := c.fields()
+	name, recursive := f.text("path", ""), f.flag("recursive", false)
+	if !path.IsAbs(name) || path.Clean(name) != name {
+		f.wrong("path", "an absolute path")
+	}
+	if refusal := f.done(); refusal != nil {
+		return nil, refusal
+	}
+	sb, refusal := s.use(c)
+	defer s.mu.Unlock()
+	if refusal != nil {
+		return nil, refusal
+	}
+	below, inFolder := strings.CutPrefix(name, workspace+"/")
+	if sb.folder == nil || !inFolder {
+		before := len(sb.files)
+		maps.DeleteFunc(sb.files, func(n string, _ []byte) bool {
+			return n == name || recursive && strings.HasPrefix(n, name+"/")
+		})
+		return ok(map[string]any{"removed": len(sb.files) < before}), nil
+	}
+	folder := sb.folder
+	s.mu.Unlock()
+	err := folder.Remove(c.Context(), below)
+	s.mu.Lock()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse(http.StatusBadGateway, "guest_failed", "%v", err)
+	}
+	return ok(map[string]any{"removed": err == nil}), nil
 }
 
 func (s *Server) readFile(c *call) (*answer, *apiError) {
@@ -59,17 +247,11 @@ func (s *Server) readFile(c *call) (*answer, *apiError) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	data, there := sb.files[name]
-	if !there {
-		return nil, refuse(http.StatusNotFound, "file_not_found", "%s does not exist.", name)
+	data, refusal := s.get(c, sb, name)
+	if refusal != nil {
+		return nil, refusal
 	}
-	sum := sha256.Sum256(data)
-	a := ok(data)
-	a.header = http.Header{
-		"X-Content-Length": {strconv.Itoa(len(data))},
-		"X-Content-Sha256": {hex.EncodeToString(sum[:])},
-	}
-	return a, nil
+	return fileAnswer(data), nil
 }
 
 func (s *Server) upload(c *call) (*answer, *apiError) {
@@ -142,7 +324,9 @@ func (s *Server) commit(c *call) (*answer, *apiError) {
 	if len(u.chunks) != (len(u.data)+size-1)/size || hex.EncodeToString(sum[:]) != u.sum {
 		return nil, refuse(http.StatusConflict, "upload_incomplete", "Chunks are missing.")
 	}
-	sb.files[u.path] = u.data
+	if refusal := s.put(c, sb, u.path, u.data); refusal != nil {
+		return nil, refusal
+	}
 	delete(sb.uploads, c.path[3])
 	return ok(map[string]any{}), nil
 }

@@ -38,7 +38,7 @@ func (c chunk) end() int64 { return c.offset + int64(len(c.data)) + c.gone }
 
 // window is how far a command may be ahead of the client, and how much is kept
 // behind.
-const window = 512 << 10
+const window = 128 << 10
 
 func (p *process) finished() bool {
 	select {

@@ -30,6 +30,25 @@ const (
 	StepSecret  Step = "secret"
 	StepSecrets Step = "secrets" // GET
 	StepUnset   Step = "unset"   // DELETE
+
+	StepContext     Step = "context"  // POST
+	StepContexts    Step = "contexts" // GET
+	StepCell        Step = "cell"
+	StepInterrupt   Step = "interrupt"
+	StepRestart     Step = "restart"
+	StepDropContext Step = "drop context" // DELETE
+	StepResult      Step = "result"       // GET
+	StepProcess     Step = "process"      // GET
+	StepFiles       Step = "files"        // GET
+	StepStat        Step = "stat"
+	StepRemove      Step = "remove"
+	StepRetention   Step = "retention"
+	StepFork        Step = "fork"
+	StepSnapshot    Step = "snapshot"
+	StepSnapshots   Step = "snapshot state" // GET
+	StepForget      Step = "forget"         // a snapshot
+	StepImage       Step = "image"          // POST
+	StepImages      Step = "image state"    // GET
 )
 
 type route struct {
@@ -68,12 +87,29 @@ var routes = []struct {
 	{"GET", []string{"egress-secrets"}, "", route{step: StepSecrets, handle: (*Server).listSecrets}},
 	{"PUT", []string{"egress-secrets", "*"}, "", route{step: StepSecret, handle: (*Server).setSecret}},
 	{"DELETE", []string{"egress-secrets", "*"}, "", route{step: StepUnset, handle: (*Server).unsetSecret}},
+	{"GET", []string{"sandboxes", "*", "interpreter", "contexts"}, "", route{step: StepContexts, handle: (*Server).contexts}},
+	{"POST", []string{"sandboxes", "*", "interpreter", "contexts"}, "", route{step: StepContext, handle: (*Server).newContext}},
+	{"DELETE", []string{"sandboxes", "*", "interpreter", "contexts", "*"}, "", route{step: StepDropContext, handle: (*Server).dropContext}},
+	{"POST", []string{"sandboxes", "*", "interpreter", "contexts", "*"}, "restart", route{step: StepRestart, handle: (*Server).restart}},
+	{"POST", []string{"sandboxes", "*", "interpreter", "contexts", "*"}, "interrupt", route{step: StepInterrupt, handle: (*Server).interrupt}},
+	{"GET", []string{"sandboxes", "*", "interpreter", "contexts", "*", "results", "*"}, "", route{step: StepResult, handle: (*Server).result}},
+	{"POST", []string{"sandboxes", "*", "interpreter"}, "run", route{step: StepCell, handle: (*Server).runCell}},
+	{"GET", []string{"sandboxes", "*", "processes", "*"}, "", route{step: StepProcess, handle: (*Server).readProcess}},
+	{"GET", []string{"sandboxes", "*", "files", "list"}, "", route{step: StepFiles, handle: (*Server).listFiles}},
+	{"GET", []string{"sandboxes", "*", "files", "stat"}, "", route{step: StepStat, handle: (*Server).stat}},
+	{"POST", []string{"sandboxes", "*", "files"}, "remove", route{step: StepRemove, handle: (*Server).removeFile}},
+	{"POST", []string{"sandboxes", "*"}, "retention", route{step: StepRetention, handle: (*Server).retention}},
+	{"POST", []string{"sandboxes", "*"}, "fork", route{step: StepFork, handle: (*Server).fork}},
+	{"POST", []string{"sandboxes", "*"}, "snapshot", route{step: StepSnapshot, handle: (*Server).snapshot}},
+	{"GET", []string{"snapshots", "*"}, "", route{step: StepSnapshots, handle: (*Server).readSnapshot}},
+	{"POST", []string{"snapshots", "*"}, "delete", route{step: StepForget, handle: (*Server).forget}},
+	{"POST", []string{"images"}, "", route{step: StepImage, handle: (*Server).newImage}},
+	{"GET", []string{"images", "*"}, "", route{step: StepImages, handle: (*Server).readImage}},
 	// Parts of the API that the stand-in knows of and does not have.
 	{"POST", []string{"sandboxes", "*", "files"}, "mkdir", route{step: "mkdir", handle: unsupported}},
-	{"POST", []string{"sandboxes", "*", "files"}, "remove", route{step: "remove", handle: unsupported}},
-	{"POST", []string{"sandboxes", "*", "interpreter"}, "run", route{step: "interpreter", handle: unsupported}},
-	{"POST", []string{"sandboxes", "*"}, "snapshot", route{step: "snapshot", handle: unsupported}},
-	{"POST", []string{"sandboxes", "*"}, "fork", route{step: "fork", handle: unsupported}},
+	{"POST", []string{"sandboxes", "*", "files"}, "rename", route{step: "rename", handle: unsupported}},
+	{"POST", []string{"sandboxes", "*", "files"}, "chmod", route{step: "chmod", handle: unsupported}},
+	{"POST", []string{"sandboxes", "*"}, "update", route{step: "update", handle: unsupported}},
 }
 
 func unsupported(*Server, *call) (*answer, *apiError) {

@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fnloop/fnloop/interpreter"
 )
 
 // network are the rules of a sandbox.
@@ -37,6 +41,7 @@ type sandbox struct {
 	netVersion int
 
 	created, ready, active time.Time
+	since                  time.Time // when it began to run, the last time
 	ends                   time.Time // zero: never
 	ended                  time.Time
 	state                  string // running (or starting, by the clock), paused, stopped
@@ -50,6 +55,15 @@ type sandbox struct {
 	oomKills  int
 	ctx       context.Context // ends with the sandbox's running
 	cancel    context.CancelCauseFunc
+
+	retention int64 // days; zero: for ever
+	languages map[string]bool
+	kernels   []*kernel
+	folder    interpreter.Driver // which holds /workspace, once there is a kernel
+	gone      map[string]ended   // the processes of kernels
+	cells     int                // that run or wait
+	life      context.Context    // of its kernels, through pauses
+	destroy   context.CancelCauseFunc
 }
 
 // Live gives the IDs of the sandboxes that were not deleted.
@@ -88,14 +102,29 @@ func (s *Server) End(id, reason string) {
 // age does to sb what should have happened by now.
 func (s *Server) age(sb *sandbox) {
 	now := time.Now()
+	defer func() {
+		if until := sb.keptUntil(); !sb.deleted && !until.IsZero() && !now.Before(until) {
+			s.halt(sb, "stopped", "paused_expired", until)
+			sb.deleted = true
+		}
+	}()
 	if sb.deleted || sb.state != "running" {
 		return
 	}
-	idle := time.Time{}
+	// What comes first happens.
+	idle, spent := time.Time{}, time.Time{}
 	if sb.idlePause > 0 && !sb.busy() {
 		idle = later(sb.active, sb.ready).Add(time.Duration(sb.idlePause) * time.Second)
 	}
-	if !sb.ends.IsZero() && !now.Before(sb.ends) && (idle.IsZero() || !idle.Before(sb.ends)) {
+	if sb.maxCost > 0 {
+		left := float64(sb.maxCost-sb.charged) / sb.perHour() * float64(time.Hour)
+		spent = later(sb.since, sb.ready).Add(time.Duration(left))
+	}
+	first := func(t time.Time, others ...time.Time) bool {
+		return !t.IsZero() && !now.Before(t) && !slices.ContainsFunc(others, func(o time.Time) bool { return !o.IsZero() && o.Before(t) })
+	}
+	switch {
+	case first(sb.ends, idle, spent):
 		switch sb.onEnd {
 		case "delete":
 			s.halt(sb, "stopped", "time_limit", sb.ends)
@@ -105,12 +134,24 @@ func (s *Server) age(sb *sandbox) {
 		default:
 			s.halt(sb, "paused", "time_limit", sb.ends)
 		}
-		return
-	}
-	if !idle.IsZero() && !now.Before(idle) {
+	case first(spent, idle, sb.ends):
+		s.halt(sb, "stopped", "lifetime_cap", spent)
+	case first(idle, spent, sb.ends):
 		s.halt(sb, "paused", "idle", idle)
 	}
 }
+
+// keptUntil is when a paused sandbox is deleted, or zero. That it is then deleted
+// and not stopped is a guess.
+func (sb *sandbox) keptUntil() time.Time {
+	if sb.state != "paused" || sb.retention == 0 {
+		return time.Time{}
+	}
+	return sb.ended.Add(time.Duration(sb.retention) * 24 * time.Hour)
+}
+
+// perHour is what a sandbox costs that waits: its memory, and a twentieth of a vCPU.
+func (sb *sandbox) perHour() float64 { return 25_000*0.05 + 7_500*float64(sb.memoryMiB)/1024 }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -120,18 +161,19 @@ func later(a, b time.Time) time.Time {
 }
 
 func (sb *sandbox) busy() bool {
-	return slices.ContainsFunc(sb.processes, func(p *process) bool { return !p.finished() })
+	return sb.cells > 0 || slices.ContainsFunc(sb.processes, func(p *process) bool { return !p.finished() })
 }
 
 // halt ends sb's running.
 func (s *Server) halt(sb *sandbox, state, reason string, at time.Time) {
-	if sb.state == "running" && at.After(sb.ready) {
-		// What a sandbox costs that waits: its memory, and a twentieth of a vCPU.
-		perHour := 25_000*0.05 + 7_500*float64(sb.memoryMiB)/1024
-		sb.charged += int64(perHour * at.Sub(sb.ready).Hours())
+	if began := later(sb.since, sb.ready); sb.state == "running" && at.After(began) {
+		sb.charged += int64(math.Round(sb.perHour() * at.Sub(began).Hours()))
 	}
 	sb.state, sb.reason, sb.ended = state, reason, at
 	sb.cancel(fmt.Errorf("the sandbox ended: %s", reason))
+	if state == "stopped" {
+		s.shut(sb)
+	}
 }
 
 // shown is the state as the API names it.
@@ -166,7 +208,7 @@ func (s *Server) object(sb *sandbox) map[string]any {
 		"idlePauseSeconds": sb.idlePause, "autoWake": sb.autoWake, "persistent": false, "onLeaseEnd": sb.onEnd, "onTimeout": sb.onEnd,
 		"lastActiveAt": iso(sb.active), "createdAt": iso(sb.created), "readyAt": iso(sb.ready), "endsAt": iso(sb.ends),
 		"expiresAt": iso(time.Now().Add(time.Hour)), "endedAt": nil, "stopReason": text(sb.reason),
-		"pausedAt": nil, "pausedExpiresAt": nil, "chargedMicros": sb.charged, "heldMicros": 0,
+		"pausedAt": nil, "pausedExpiresAt": iso(sb.keptUntil()), "chargedMicros": sb.charged, "heldMicros": 0,
 	}
 	if sb.shown() == "starting" {
 		o["readyAt"] = nil
@@ -234,7 +276,10 @@ func (s *Server) use(c *call) (*sandbox, *apiError) {
 // run makes sb run, from now on and for its time.
 func (s *Server) run(sb *sandbox) {
 	now := time.Now()
-	sb.state, sb.reason, sb.active, sb.ended = "running", "", now, time.Time{}
+	sb.state, sb.reason, sb.active, sb.since, sb.ended = "running", "", now, now, time.Time{}
+	if sb.life == nil {
+		sb.life, sb.destroy = context.WithCancelCause(context.Background())
+	}
 	sb.ctx, sb.cancel = context.WithCancelCause(context.Background())
 	if sb.timeout > 0 {
 		sb.ends = now.Add(time.Duration(sb.timeout) * time.Second)
@@ -275,8 +320,8 @@ func (s *Server) create(c *call) (*answer, *apiError) {
 	if sb.net.Internet == nil {
 		sb.net.Internet = &internet
 	}
-	image, snapshot := f.text("image", ""), f.text("snapshot", "")
-	if image != "" && snapshot != "" {
+	image, snapshotID := f.text("image", ""), f.text("snapshot", "")
+	if image != "" && snapshotID != "" {
 		f.wrong("snapshot", "not together with image")
 	}
 	region := f.text("region", "us-east")
@@ -298,27 +343,28 @@ func (s *Server) create(c *call) (*answer, *apiError) {
 	}
 
 	s.mu.Lock()
-	var running []string
-	for _, other := range s.sandboxes {
-		if s.age(other); !other.deleted && other.state == "running" && other.owner == c.owner {
-			running = append(running, other.id)
-		}
-	}
-	if len(running) >= or(s.MaxRunning, 100) {
+	if refusal := s.room(c.owner, 1); refusal != nil {
 		s.mu.Unlock()
-		e := refuse(or(s.RoomStatus, http.StatusConflict), "no_credit_running_limit", "%d are running.", len(running))
-		if s.RoomCode != "" {
-			e.code = s.RoomCode
-		}
-		e.details = map[string]any{"sandboxIds": running, "concurrent": len(running)}
-		return nil, e
+		return nil, refusal
 	}
-	s.seq++
-	sb.id = fmt.Sprintf("3d0c4c1e-7b0e-4a52-9f0e-%012x", s.seq)
-	sb.created = time.Now()
-	sb.ready = sb.created.Add(s.StartDelay)
-	s.run(sb)
-	s.sandboxes = append(s.sandboxes, sb)
+	var from *snapshot
+	if snapshotID != "" {
+		if from = s.snapshotOf(c.owner, snapshotID); from == nil || from.state() != "ready" {
+			s.mu.Unlock()
+			return nil, refuse(http.StatusNotFound, "snapshot_not_found", "No snapshot %s.", snapshotID)
+		}
+		sb.files = maps.Clone(from.files)
+		sb.vcpu, sb.memoryMiB, sb.diskMiB = from.vcpu, from.memoryMiB, from.diskMiB
+	}
+	s.add(sb)
+	if from != nil {
+		for _, k := range from.kernels {
+			if refusal := s.copyOf(c.Context(), sb, k); refusal != nil {
+				s.mu.Unlock()
+				return nil, refusal
+			}
+		}
+	}
 	s.mu.Unlock()
 	if prefer(c) && !s.Hasty {
 		pause(c.Context(), s.StartDelay) // the sandbox is made, whoever listens
@@ -326,6 +372,36 @@ func (s *Server) create(c *call) (*answer, *apiError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return ok(s.object(sb)), nil
+}
+
+// room refuses more sandboxes than the account may run. The caller holds s.mu.
+func (s *Server) room(owner string, more int) *apiError {
+	var running []string
+	for _, other := range s.sandboxes {
+		if s.age(other); !other.deleted && other.state == "running" && other.owner == owner {
+			running = append(running, other.id)
+		}
+	}
+	if len(running)+more <= or(s.MaxRunning, 100) {
+		return nil
+	}
+	e := refuse(or(s.RoomStatus, http.StatusConflict), "no_credit_running_limit", "%d are running.", len(running))
+	if s.RoomCode != "" {
+		e.code = s.RoomCode
+	}
+	e.details = map[string]any{"sandboxIds": running, "concurrent": len(running)}
+	return e
+}
+
+// add makes sb a sandbox of the account, that runs or starts. The caller holds
+// s.mu.
+func (s *Server) add(sb *sandbox) {
+	s.seq++
+	sb.id = fmt.Sprintf("3d0c4c1e-7b0e-4a52-9f0e-%012x", s.seq)
+	sb.created = time.Now()
+	sb.ready = sb.created.Add(s.StartDelay)
+	s.run(sb)
+	s.sandboxes = append(s.sandboxes, sb)
 }
 
 // prefer reports whether the client wants the answer to wait for the outcome.

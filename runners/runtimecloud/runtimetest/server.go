@@ -37,8 +37,20 @@ type Server struct {
 	// command's time limit, and when its sandbox goes. Nil means that every
 	// command exits at once with status 0.
 	Exec func(context.Context, *Command) Exit
-	// Python, when not nil, runs the commands "python3 FILE".
+	// Python, when not nil, runs the commands "python3 FILE". If it is an
+	// interpreter.Opener, it runs the cells in Python too.
 	Python fnloop.Runner
+	// Guests run the cells of each language that it names. They must be
+	// interpreter.Openers.
+	Guests map[string]fnloop.Runner
+	// Grace is how long a cell that was stopped may take before its interpreter is
+	// killed. Zero means a second. The service's own is not documented.
+	Grace time.Duration
+	// Inline is how large a value of a cell may be that comes within its answer.
+	// Zero means 64 KiB. The service's own bound is not documented.
+	Inline int
+	// InstallDelay is how long the first use of r, java or go takes.
+	InstallDelay time.Duration
 
 	// Delay is how long every answer takes.
 	Delay time.Duration
@@ -85,6 +97,9 @@ type Server struct {
 	refilled  time.Time
 	limited   int
 	secrets   map[string]secret
+	snapshots []*snapshot
+	images    []*image
+	closing   sync.WaitGroup // of interpreters
 }
 
 // A Request is one that the stand-in got.
@@ -97,13 +112,17 @@ type Request struct {
 	Time   time.Time
 }
 
-// New gives a Server that fails t if a sandbox is left at its end.
+// New gives a Server that fails t if a sandbox or a snapshot is left at its end.
 func New(t testing.TB) *Server {
 	s := new(Server)
 	t.Cleanup(func() {
 		if live := s.Live(); len(live) > 0 {
 			t.Errorf("runtimetest: sandboxes left: %q", live)
 		}
+		if left := s.Snapshots(); len(left) > 0 {
+			t.Errorf("runtimetest: snapshots left: %q", left)
+		}
+		s.closing.Wait()
 	})
 	return s
 }
@@ -151,8 +170,10 @@ type answer struct {
 	header  http.Header
 	body    any      // JSON, or []byte for a file
 	process *process // to be streamed
-	cursor  int64    // from where
-	start   bool     // with a start event
+	cell    *cellRun // to be streamed, of
+	sandbox *sandbox
+	cursor  int64 // from where
+	start   bool  // with a start event
 }
 
 func ok(body any) *answer { return &answer{status: http.StatusOK, body: body} }
@@ -430,6 +451,8 @@ func (c *call) send(a *answer, s *Server) {
 	switch {
 	case a.process != nil:
 		c.stream(a, s)
+	case a.cell != nil:
+		c.streamCell(a, s)
 	case c.fault.Late:
 		c.late(encode(a.body))
 	case c.fault.Half:

@@ -110,7 +110,7 @@ func TestRoutes(t *testing.T) {
 	c.call("PATCH", "/v1/sandboxes", "{}", "method_not_allowed")
 	c.call("GET", sb+":exec", "", "method_not_allowed")
 	c.call("POST", sb+":nothing", "{}", "route_not_found")
-	c.call("POST", sb+"/interpreter:run", "{}", "unsupported")
+	c.call("POST", sb+"/files:mkdir", "{}", "unsupported")
 	c.call("GET", "/v1/sandboxes/none", "", "not_found")
 	if r := c.do("POST", sb+":stop", "{}", ""); r.code() != "invalid_request" {
 		t.Errorf("a change without a key = %s", r.text)
