@@ -17,6 +17,10 @@ const DefaultGrace = 3 * time.Second
 
 // A Config is what a session is opened with. Its zero value is good for use.
 type Config struct {
+	// Language is that of the cells, as [fnloop.Program.Language] names it. Empty
+	// means Python. What this package says of Python holds for others as far as
+	// they have it.
+	Language string
 	// Limits.Time is the time limit of cells that bring none, Limits.Memory what
 	// the session may use with all its processes and files, in bytes. Zero means
 	// the runner's default.
@@ -65,6 +69,19 @@ type Session struct {
 // cannot keep one, and is that of the runner when no sandbox can be made. The
 // session must be closed, and before r is.
 func Open(ctx context.Context, r fnloop.Runner, c Config) (*Session, error) {
+	s, err := newSession(r, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.open(ctx); err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// newSession gives one that is not open.
+func newSession(r fnloop.Runner, c Config) (*Session, error) {
 	o, ok := fnloop.RunnerAs[Opener](r)
 	if !ok {
 		return nil, fmt.Errorf("interpreter: %w: %T has no OpenInterpreter", ErrUnsupported, r)
@@ -77,10 +94,6 @@ func Open(ctx context.Context, r fnloop.Runner, c Config) (*Session, error) {
 	}
 	s := &Session{opener: o, config: c, bare: true}
 	s.life, s.end = context.WithCancel(context.Background())
-	if _, err := s.open(ctx); err != nil {
-		s.end()
-		return nil, err
-	}
 	return s, nil
 }
 
@@ -186,6 +199,13 @@ func (s *Session) told(l *Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = l
+}
+
+// know notes the names that there are, as somebody else has told.
+func (s *Session) know(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = names
 }
 
 // Run runs a cell and says what it did. Cells that were asked for before run
@@ -330,7 +350,10 @@ func (s *Session) Restart(ctx context.Context) error {
 // Close ends the interpreter with everything that it started, and returns when
 // nothing is left. Cells that run or wait end with an error. Closing twice does
 // nothing.
-func (s *Session) Close() error {
+func (s *Session) Close() error { return s.finish(Driver.Close) }
+
+// finish ends the use of the session, and of its driver by end.
+func (s *Session) finish(end func(Driver) error) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -343,7 +366,7 @@ func (s *Session) Close() error {
 	s.mu.Unlock()
 	var err error
 	if d != nil {
-		err = d.Close()
+		err = end(d)
 	}
 	_ = s.cells.enter(context.Background()) // the last cell has returned
 	s.cells.leave()

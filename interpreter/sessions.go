@@ -3,7 +3,9 @@ package interpreter
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -25,7 +27,9 @@ const (
 //
 // The session of a conversation is opened at its first call, found again through
 // [fnloop.Answer.ToolState], and closed when it was idle for long. What is then
-// gone, the model reads with its next cell. Set the fields before first use and
+// gone, the model reads with its next cell. Where the runner keeps a session by
+// itself ([Session.Ref]), it is let go instead, and found again by whoever
+// continues the Answer, in this process or another; [Sessions.End] ends it. Set the fields before first use and
 // leave them; from then on Sessions are safe for any number of goroutines, and
 // must not be copied.
 type Sessions struct {
@@ -76,7 +80,8 @@ const maxEnded = 10_000
 // A slot is a session with what its manager knows of it.
 type slot struct {
 	ref     string
-	session *Session
+	session *Session      // nil while it is looked for
+	found   chan struct{} // closed when that is over
 	users   int
 	idle    *time.Timer // nil while there are users
 	since   time.Time   // when it became idle
@@ -106,10 +111,7 @@ func (s *Sessions) max() int {
 // The session is busy until release is called, which must be done, once. Do not
 // close it.
 func (s *Sessions) Session(ctx context.Context, a *fnloop.Answer) (session *Session, release func(), err error) {
-	if a == nil {
-		return nil, nil, fmt.Errorf("interpreter: the Answer is nil; a new conversation begins with new(fnloop.Answer)")
-	}
-	st, err := readState(a.ToolState[s.name()])
+	st, err := s.stateOf(a)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,71 +134,147 @@ func (s *Sessions) Session(ctx context.Context, a *fnloop.Answer) (session *Sess
 // acquire gives the session that st names, or a new one that it names then, with
 // what the conversation has lost by that. It must be released.
 func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
-	var lost *Loss
-	for {
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			return nil, fmt.Errorf("interpreter: %w", ErrClosed)
-		}
-		if sl := s.live[st.Ref]; sl != nil && sl.session != nil {
-			s.use(sl)
-			s.mu.Unlock()
-			return sl, nil
-		}
-		if st.Ref != "" && lost == nil {
-			lost = &Loss{Cause: CauseHost, Names: st.Names}
-			if cause, ok := s.ended[st.Ref]; ok {
-				lost.Cause = cause
+	sl, err := s.reserve(ctx, st.Ref)
+	if err != nil || sl.session != nil {
+		return sl, err
+	}
+	// There is room for one, and nobody else looks for it meanwhile.
+	lost := s.lost(st)
+	if _, can := fnloop.RunnerAs[Resumer](s.Runner); can && st.Kept != "" {
+		session, err := Resume(ctx, s.Runner, s.Config, st.Kept)
+		switch {
+		case err == nil:
+			session.know(st.Names)
+			sl.cells, sl.names = st.Cells, st.Names
+			if err := s.fill(sl, session); err != nil {
+				return nil, err
 			}
+			st.Kept = session.Ref()
+			return sl, nil
+		case !errors.Is(err, ErrGone):
+			s.drop(sl)
+			return nil, err
 		}
-		if s.max() < 0 || s.count < s.max() {
-			break
-		}
-		if victim := s.longestIdle(); victim != nil {
-			s.remove(victim, CauseEvicted)
-			s.mu.Unlock()
-			s.shut(victim)
-			continue
-		}
-		if s.free == nil {
-			s.free = make(chan struct{})
-		}
-		free := s.free
-		s.mu.Unlock()
-		select {
-		case <-free:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("interpreter: all %d sessions are busy: %w", s.max(), context.Cause(ctx))
-		}
+		lost.Cause = CauseSandbox
 	}
-	s.count++ // and the mutex is held
-	s.mu.Unlock()
 	session, restored, err := s.open(ctx)
-	s.mu.Lock()
-	if err == nil && s.closed {
-		s.mu.Unlock()
-		_ = session.Close() // nobody has used it
-		s.mu.Lock()
-		err = fmt.Errorf("interpreter: %w", ErrClosed)
-	}
-	defer s.mu.Unlock()
 	if err != nil {
-		s.count--
-		s.wake()
+		s.drop(sl)
 		return nil, err
 	}
 	if lost != nil && st.Cells > 0 {
 		lost.FilesKept = restored
 		session.told(lost)
 	}
-	sl := &slot{ref: rand.Text(), session: session, users: 1}
-	if s.live == nil {
-		s.live = make(map[string]*slot)
+	s.rename(sl, rand.Text())
+	if err := s.fill(sl, session); err != nil {
+		return nil, err
 	}
-	s.live[sl.ref] = sl
-	*st = state{Ref: sl.ref, Images: st.Images}
+	*st = state{Ref: sl.ref, Kept: session.Ref(), Images: st.Images}
 	return sl, nil
+}
+
+// lost says why the session of st is not there, or is nil if there never was one.
+func (s *Sessions) lost(st *state) *Loss {
+	if st.Ref == "" {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := &Loss{Cause: CauseHost, Names: st.Names}
+	if cause, ok := s.ended[st.Ref]; ok {
+		lost.Cause = cause
+	}
+	return lost
+}
+
+// reserve gives the session of ref where it is open, or else a slot for it, which
+// is to be filled or dropped.
+func (s *Sessions) reserve(ctx context.Context, ref string) (*slot, error) {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return nil, fmt.Errorf("interpreter: %w", ErrClosed)
+		}
+		var wait chan struct{}
+		sl := s.live[ref]
+		switch {
+		case sl != nil && sl.session != nil:
+			s.use(sl)
+			s.mu.Unlock()
+			return sl, nil
+		case sl != nil:
+			wait = sl.found
+		case s.max() < 0 || s.count < s.max():
+			sl = &slot{ref: ref, found: make(chan struct{}), users: 1}
+			if ref == "" {
+				sl.ref = rand.Text()
+			}
+			if s.live == nil {
+				s.live = make(map[string]*slot)
+			}
+			s.live[sl.ref] = sl
+			s.count++
+			s.mu.Unlock()
+			return sl, nil
+		default:
+			if victim := s.longestIdle(); victim != nil {
+				s.remove(victim, CauseEvicted)
+				s.mu.Unlock()
+				s.shut(victim)
+				continue
+			}
+			if s.free == nil {
+				s.free = make(chan struct{})
+			}
+			wait = s.free
+		}
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			if sl != nil {
+				return nil, fmt.Errorf("interpreter: the session is still looked for: %w", context.Cause(ctx))
+			}
+			return nil, fmt.Errorf("interpreter: all %d sessions are busy: %w", s.max(), context.Cause(ctx))
+		}
+	}
+}
+
+// fill gives a slot its session. If there was a Close meanwhile, that is its
+// error, and the session is let go.
+func (s *Sessions) fill(sl *slot, session *Session) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		_ = session.Release() // nobody has used it
+		s.drop(sl)
+		return fmt.Errorf("interpreter: %w", ErrClosed)
+	}
+	defer s.mu.Unlock()
+	sl.session = session
+	close(sl.found)
+	return nil
+}
+
+// rename gives a slot that is not filled another reference.
+func (s *Sessions) rename(sl *slot, ref string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, sl.ref)
+	sl.ref = ref
+	s.live[ref] = sl
+}
+
+// drop forgets a slot that is not filled.
+func (s *Sessions) drop(sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, sl.ref)
+	close(sl.found)
+	s.count--
+	s.wake()
 }
 
 // open opens a session and lets OnOpen put files there. It reports whether there
@@ -296,14 +374,103 @@ func (s *Sessions) remove(sl *slot, cause Cause) {
 	s.ended[sl.ref] = cause
 }
 
-// shut closes a session that was removed.
+// shut closes a session that was removed, or lets it go where its runner keeps it.
 func (s *Sessions) shut(sl *slot) {
-	_ = sl.session.Close() // its runner tries again
+	_ = sl.session.Release() // its runner tries again
+	s.shrink()
+}
+
+// shrink counts one session less.
+func (s *Sessions) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count--
 	s.wake()
 }
+
+// End ends the session of the conversation that a is the state of, for good, also
+// where its runner keeps it and nobody has it open: when the conversation is
+// deleted. The note of it is taken out of a. It is no error if there is none.
+func (s *Sessions) End(ctx context.Context, a *fnloop.Answer) error {
+	st, err := s.stateOf(a)
+	if err != nil || st.Ref == "" {
+		return err
+	}
+	s.mu.Lock()
+	sl := s.live[st.Ref]
+	open := sl != nil && sl.session != nil
+	if open {
+		s.remove(sl, CauseSandbox)
+	}
+	s.mu.Unlock()
+	switch {
+	case open:
+		err = sl.session.Close()
+		s.shrink()
+	case st.Kept != "":
+		err = End(ctx, s.Runner, st.Kept)
+	}
+	if err == nil {
+		delete(a.ToolState, s.name())
+	}
+	return err
+}
+
+// Fork gives a copy of a with a session of its own, that has what the session of
+// a has now, so that the conversation can be continued in two ways that do not
+// meet. Do this before the first of them is continued, as a session does not go
+// back. Without a session there is only the copy. Its error has [ErrUnsupported]
+// in it where the runner cannot copy a session.
+func (s *Sessions) Fork(ctx context.Context, a *fnloop.Answer) (*fnloop.Answer, error) {
+	st, err := s.stateOf(a)
+	if err != nil {
+		return nil, err
+	}
+	b := *a
+	b.ToolState = maps.Clone(a.ToolState)
+	if st.Ref == "" {
+		return &b, nil
+	}
+	sl, err := s.acquire(ctx, &st)
+	if err != nil {
+		return nil, err
+	}
+	defer s.release(sl)
+	to, err := s.reserve(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := sl.turn.enter(ctx); err != nil {
+		s.drop(to)
+		return nil, err
+	}
+	to.cells, to.names = sl.cells, sl.names
+	copies, err := sl.session.Fork(ctx, 1)
+	sl.turn.leave()
+	if err != nil {
+		s.drop(to)
+		return nil, err
+	}
+	if err := s.fill(to, copies[0]); err != nil {
+		return nil, err
+	}
+	s.release(to)
+	st.Ref, st.Kept = to.ref, copies[0].Ref()
+	if b.ToolState[s.name()], err = st.json(); err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// stateOf is what a holds of its session.
+func (s *Sessions) stateOf(a *fnloop.Answer) (state, error) {
+	if a == nil {
+		return state{}, errNoAnswer
+	}
+	return readState(a.ToolState[s.name()])
+}
+
+var errNoAnswer = errors.New("interpreter: the Answer is nil; a new conversation begins with new(fnloop.Answer)")
 
 // Len is how many sessions are open.
 func (s *Sessions) Len() int {
@@ -313,13 +480,16 @@ func (s *Sessions) Len() int {
 }
 
 // Close ends all sessions, the busy ones too, and returns when nothing is left of
-// them. Calls that come later fail. Closing twice does nothing.
+// them; those that their runner keeps are let go. Calls that come later fail.
+// Closing twice does nothing.
 func (s *Sessions) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	var all []*slot
 	for _, sl := range s.live {
-		all = append(all, sl)
+		if sl.session != nil {
+			all = append(all, sl)
+		}
 	}
 	for _, sl := range all {
 		s.remove(sl, CauseHost)

@@ -12,6 +12,8 @@ type state struct {
 	// Ref finds the session. It is random, and worth nothing without the process
 	// that keeps the session.
 	Ref string `json:"ref"`
+	// Kept finds it in another process, where its runner can: see [Session.Ref].
+	Kept string `json:"kept,omitempty"`
 	// Cells is how many cells the session had run by then, and Names are the
 	// names that it had, or as many as there is room for.
 	Cells int      `json:"cells,omitempty"`

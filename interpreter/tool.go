@@ -187,7 +187,7 @@ func (sl *slot) run(ctx context.Context, c Cell, st *state) (e Execution, diverg
 	}
 	sl.cells++
 	sl.names = e.Names
-	st.Cells, st.Names = sl.cells, bounded(e.Names)
+	st.Cells, st.Names, st.Kept = sl.cells, bounded(e.Names), sl.session.Ref()
 	return e, diverged, nil // what it did until it was stopped is its result
 }
 

@@ -12,6 +12,9 @@ import (
 // as a program has, one of those that are kept ready where there is one. Its
 // error is an [*Error] where the host cannot isolate programs.
 func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ interpreter.Driver, err error) {
+	if err := (fnloop.Program{Language: c.Language}).Check(); err != nil {
+		return nil, err
+	}
 	limits := r.bounds().Limits(c.Limits)
 	if err := r.check(fnloop.Program{}, limits); err != nil {
 		return nil, err

@@ -12,6 +12,9 @@ import (
 // container as a program has, one of those that are kept ready where there is
 // one. Its error is an [*Error] where no container can be made.
 func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ interpreter.Driver, err error) {
+	if err := (fnloop.Program{Language: c.Language}).Check(); err != nil {
+		return nil, err
+	}
 	bounds := r.bounds()
 	limits := bounds.Limits(c.Limits)
 	if err := bounds.CheckProgram(fnloop.Program{}, limits, 0); err != nil {

@@ -48,6 +48,11 @@ type Runner struct {
 	// error is the runner's: the cell was not started. With nil every cell
 	// succeeds and shows nothing.
 	Cells func(context.Context, *Interpreter, interpreter.Cell) (interpreter.Execution, error)
+	// Keep has interpreters stay when their sessions are released, to be resumed.
+	Keep bool
+	// Copied, if not nil, is called with an interpreter and a copy of it, which has
+	// its files, so that Cells can give the copy its variables too.
+	Copied func(from, to *Interpreter)
 
 	mu     sync.Mutex
 	calls  []fnloop.Program

@@ -24,12 +24,53 @@ func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (int
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	i := &Interpreter{runner: r, limits: r.limits(c.Limits), files: make(map[string]file)}
+	if err := (fnloop.Program{Language: c.Language}).CheckFor(r.Env.Languages); err != nil {
+		return nil, err
+	}
+	return r.newInterpreter(r.limits(c.Limits), nil), nil
+}
+
+func (r *Runner) newInterpreter(limits fnloop.Limits, files map[string]file) *Interpreter {
+	i := &Interpreter{runner: r, limits: limits, files: maps.Clone(files)}
+	if i.files == nil {
+		i.files = make(map[string]file)
+	}
 	i.life, i.kill = context.WithCancel(context.Background())
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	i.ref = fmt.Sprintf("fake/%d", len(r.opened))
 	r.opened = append(r.opened, i)
-	return i, nil
+	return i
+}
+
+// ResumeInterpreter implements [interpreter.Resumer], for the Refs of Keep and for
+// snapshots.
+func (r *Runner) ResumeInterpreter(ctx context.Context, _ interpreter.Config, ref string) (interpreter.Driver, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, i := range r.Interpreters() {
+		switch {
+		case ref == i.ref && i.gone() == nil:
+			return i, nil
+		case ref == i.ref+"/snapshot" && i.hasSnapshot():
+			return i.copy(), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", interpreter.ErrGone, ref)
+}
+
+// EndInterpreter implements [interpreter.Resumer].
+func (r *Runner) EndInterpreter(_ context.Context, ref string) error {
+	for _, i := range r.Interpreters() {
+		switch ref {
+		case i.ref:
+			return i.Close()
+		case i.ref + "/snapshot":
+			i.keep(false)
+		}
+	}
+	return nil
 }
 
 // Interpreters are those that were opened so far, in order.
@@ -42,6 +83,7 @@ func (r *Runner) Interpreters() []*Interpreter {
 // An Interpreter is one that [Runner.OpenInterpreter] opened.
 type Interpreter struct {
 	runner *Runner
+	ref    string
 	limits fnloop.Limits
 	life   context.Context // ends with the sandbox
 	kill   context.CancelFunc
@@ -51,6 +93,8 @@ type Interpreter struct {
 	changes []interpreter.FileChange
 	stop    context.CancelCauseFunc // of the cell that runs, or nil
 	closed  bool
+	pauses  int
+	kept    bool // as a snapshot
 }
 
 type file struct {
@@ -72,6 +116,76 @@ func (i *Interpreter) Closed() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.closed
+}
+
+// Pauses is how often the interpreter was paused.
+func (i *Interpreter) Pauses() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.pauses
+}
+
+// Ref implements [interpreter.Keeper].
+func (i *Interpreter) Ref() string {
+	if !i.runner.Keep {
+		return ""
+	}
+	return i.ref
+}
+
+// Release implements [interpreter.Keeper].
+func (i *Interpreter) Release() error { return nil }
+
+// Pause implements [interpreter.Pauser].
+func (i *Interpreter) Pause(context.Context) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.pauses++
+	return i.gone()
+}
+
+// Fork implements [interpreter.Forker].
+func (i *Interpreter) Fork(_ context.Context, n int) (copies []interpreter.Driver, err error) {
+	if err := i.gone(); err != nil {
+		return nil, err
+	}
+	for range n {
+		copies = append(copies, i.copy())
+	}
+	return copies, nil
+}
+
+// Snapshot implements [interpreter.Forker]. What it keeps is what the interpreter
+// has when it is resumed.
+func (i *Interpreter) Snapshot(context.Context) (string, error) {
+	if err := i.gone(); err != nil {
+		return "", err
+	}
+	i.keep(true)
+	return i.ref + "/snapshot", nil
+}
+
+func (i *Interpreter) keep(kept bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.kept = kept
+}
+
+func (i *Interpreter) hasSnapshot() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.kept
+}
+
+func (i *Interpreter) copy() *Interpreter {
+	i.mu.Lock()
+	files := maps.Clone(i.files)
+	i.mu.Unlock()
+	c := i.runner.newInterpreter(i.limits, files)
+	if i.runner.Copied != nil {
+		i.runner.Copied(i, c)
+	}
+	return c
 }
 
 // Write makes a file as a cell would, for the next Execution to tell of.
