@@ -113,7 +113,8 @@ type Environment struct {
 	// Languages are those that a program can be written in, Python among them.
 	// None means Python alone.
 	Languages []Language
-	// Packages are the importable packages beside Python's standard library.
+	// Packages are the packages beside Python's standard library, the likely ones
+	// first, such as "numpy 1.26.4" and "pillow 10.2.0 (import PIL)".
 	Packages []string
 	// Network reports whether programs can reach the network.
 	Network bool

@@ -289,7 +289,7 @@ func receiver(d *ast.FuncDecl) string {
 // the cause of a context's end, or of what is called beside a run.
 var endNoRun = []string{
 	"ErrUnknownTool", "ErrUnavailable", "ErrIncompleteStream", "ErrIdleStream", "ErrNoRun", "ErrDraining",
-	"*ArgumentsError", "*PanicError", "*ProgramError", "*RunnerError", "*SchemaError",
+	"*ArgumentsError", "*PackageError", "*PanicError", "*ProgramError", "*RunnerError", "*SchemaError",
 }
 
 // The table in stop.go says which error a StopReason stands for. The comments of

@@ -464,11 +464,28 @@ class Loader:
                 pass
         self.inner.exec_module(module)
         module.__spec__.loader = module.__loader__ = self.inner
-        if self.name == "IPython.display":
-            module.display = display
-        elif self.name == "multiprocessing.context" and sys.version_info >= (3, 14):
-            # Functions of a cell are found by a child that is forked only.
-            module._default_context._default_context = module._concrete_contexts["fork"]
+        prepare(self.name, module)
+
+
+def prepare(name, module):
+    if name == "IPython.display":
+        module.display = display
+    elif name == "multiprocessing.context" and sys.version_info >= (3, 14):
+        # Functions of a cell are found by a child that is forked only.
+        module._default_context._default_context = module._concrete_contexts["fork"]
+
+
+def prepare_loaded():
+    """Does for the modules that are there already what Hook does for others."""
+    for name in Hook.names & set(the_modules):
+        try:
+            prepare(name, the_modules[name])
+            if name == "matplotlib.pyplot":
+                use_backend()
+                if getattr(the_modules[name], "_backend_mod", None) is not None:
+                    the_modules[name].switch_backend("module://" + BACKEND)
+        except Exception:
+            pass
 
 
 def stub_spec(name):

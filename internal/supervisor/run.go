@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -80,6 +81,9 @@ func Connect(s Sandbox) (*Conn, error) {
 	case err != nil:
 		return nil, err
 	case kind == kindFailed:
+		if reason, ok := strings.CutPrefix(string(payload), "Preload: "); ok {
+			return nil, &fnloop.PackageError{Field: "Preload", Reason: reason}
+		}
 		return nil, errors.New(string(payload))
 	case kind != kindReady:
 		return nil, fmt.Errorf("%w: a frame of kind %q before it was ready", ErrNotSupervisor, kind)

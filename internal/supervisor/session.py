@@ -22,6 +22,8 @@ EVENT = 9  # the head of what the worker says: kind, cell, length
 
 # How long the worker may take for what is not a cell, in seconds.
 ANSWER = 10
+# The same, where it has modules to import.
+PRELOAD = 60
 # How often a cell that is to stop is told so.
 AGAIN = 0.5
 # How long it may take to begin to say where it hangs, and to finish.
@@ -110,7 +112,12 @@ class Session:
     # The worker.
 
     def spawn(self):
-        self.phase, self.deadline = "boot", time.monotonic() + ANSWER
+        self.phase, self.deadline = "boot", time.monotonic() + (PRELOAD if preload else ANSWER)
+        job = (self.code, DIR, self.score, SIGNAL_STOP, SIGNAL_TRACE)
+        fds = (self.null, self.out_w, self.err_w, self.cell_r, self.event_w, self.go_r)
+        if waiting:
+            self.worker = tell_early(job, fds)
+            return
         try:
             pid = os.fork()
         except OSError as err:
@@ -119,18 +126,9 @@ class Session:
             self.worker = pid
             return
         try:
-            become(self.null, self.out_w, self.err_w, (
+            serve_cells(job, fds, (
                 self.out_r, self.out_w, self.err_r, self.err_w, self.event_r, self.cell_w, self.go_w, self.null,
-                self.wake_r, self.wake_w), min(1000, (self.score or 0) + 300))
-            os.environ["HOME"] = DIR
-            os.setpgid(0, 0)
-            import marshal
-            worker = marshal.loads(self.code)
-            space = {"__builtins__": dict(__builtins__ if isinstance(__builtins__, dict) else __builtins__.__dict__),
-                     "__name__": "fnloop"}
-            exec(worker, space)
-            space["work"](self.cell_r, self.event_w, self.go_r, DIR, self.score,
-                          SIGNAL_STOP, SIGNAL_TRACE, (_ctypes, _ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall")))
+                self.wake_r, self.wake_w))
         except BaseException as err:
             try:
                 os.write(2, ("%s: %s\n" % (type(err).__name__, err)).encode("utf-8", "backslashreplace"))

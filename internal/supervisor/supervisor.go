@@ -39,21 +39,19 @@ os.environ["PYTHONPATH"] = d
 os.execv(sys.executable, [sys.executable, "/tmp/main.py"])
 `
 
-// Packages is a program that prints which packages there are beside the standard
-// library, by the names under which they are imported, one a line: those first
-// that programs ask for most. It prints 60 at most.
-const Packages = `import importlib.util as u, pkgutil, sys
-asked = ("numpy scipy pandas matplotlib sympy sklearn statsmodels networkx "
-         "PIL cv2 requests bs4 lxml yaml openpyxl mpmath polars pyarrow").split()
-found = [m for m in asked if u.find_spec(m)]
-tools = {"pip", "setuptools", "wheel", "pkg_resources", "easy_install", "distutils"}
-known = set(found) | tools | set(getattr(sys, "stdlib_module_names", ()))
-for m in pkgutil.iter_modules([p for p in sys.path if p.endswith("-packages")]):
-    if m.name not in known and m.name[0] != "_":
-        known.add(m.name)
-        found.append(m.name)
-print(*found[:60], sep="\n")
-`
+// LayerDir is where a sandbox keeps its packages, as a virtual environment whose
+// packages come before those of the interpreter. There need not be any. The
+// supervisor itself never runs what is in there.
+const LayerDir = "/opt/fnloop/python"
+
+// LayerPath is the search path of a sandbox that has packages, where it is path
+// without.
+func LayerPath(path string) string { return LayerDir + "/bin:" + path }
+
+// Preload is a variable of the environment for the supervisor: modules that the
+// process which becomes a program, or the worker of a session, is to have imported
+// before, as the names with commas between them.
+const Preload = "FNLOOP_PRELOAD"
 
 // Check is a program that looks at its own sandbox, and prints "ok" or what it
 // can do that it must not. A sandbox is not believed before it was run.

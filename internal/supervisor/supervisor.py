@@ -23,6 +23,10 @@ def supervise():
     import time
 
     home = os.path.dirname(__file__)
+    # A virtual environment with packages, if there is one, and what the host wants
+    # to be imported.
+    layer = "/opt/fnloop/python"
+    preload = [m for m in os.environ.get("FNLOOP_PRELOAD", "").split(",") if m]
 
     # What the program may see of the environment, whatever an engine or an
     # image adds to it.
@@ -84,6 +88,30 @@ def supervise():
         # Makes of a child of this process one that may run a program: with
         # streams of its own and without the other descriptors, under the limits,
         # and to be killed for want of memory before this process by its score.
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        for fd in others:
+            os.close(fd)
+        if not early:
+            leave_supervisor()
+            import_all()
+        for key, value in config.items():
+            if key.startswith("rlimit_"):
+                limit = getattr(resource, key.upper())
+                hard = resource.getrlimit(limit)[1]
+                if hard != resource.RLIM_INFINITY:
+                    value = min(value, hard)
+                resource.setrlimit(limit, (value, value))
+        try:
+            with open("/proc/self/oom_score_adj", "w") as f:
+                f.write(str(score))
+        except OSError:
+            pass
+
+    def leave_supervisor():
+        # Takes from a child what is of this process, once it has none of its
+        # descriptors: from here on other processes may look at it.
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
@@ -100,34 +128,128 @@ def supervise():
                 pass
         _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
         os.umask(0o022)
-        os.dup2(stdin, 0)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        for fd in others:
-            os.close(fd)
-        for key, value in config.items():
-            if key.startswith("rlimit_"):
-                limit = getattr(resource, key.upper())
-                hard = resource.getrlimit(limit)[1]
-                if hard != resource.RLIM_INFINITY:
-                    value = min(value, hard)
-                resource.setrlimit(limit, (value, value))
-        # From here on the program's own processes may look at this one.
         if _ctypes.call_function(prctl, (dumpable, 1, 0, 0, 0)) != 0:
             raise OSError("prctl(PR_SET_DUMPABLE) failed")
-        try:
-            with open("/proc/self/oom_score_adj", "w") as f:
-                f.write(str(score))
-        except OSError:
-            pass
         for name in list(os.environ):
             if name not in environment:
                 del os.environ[name]
         sys.path[:] = [p for p in sys.path if p != home]
         sys.path_importer_cache.pop(home, None)
 
+    def enter_layer():
+        # What the interpreter of the layer does when it starts. This process
+        # never does it: the layer's path files can hold code.
+        import site
+        own = "%s/lib/python%d.%d/site-packages" % ((layer,) + sys.version_info[:2])
+        others = site.getsitepackages()
+        at = next((i for i, p in enumerate(sys.path) if p in others), len(sys.path))
+        after = sys.path[at:]
+        del sys.path[at:]
+        sys.executable = layer + "/bin/python3"
+        sys.prefix = sys.exec_prefix = layer
+        site.PREFIXES.insert(0, layer)
+        site.addsitedir(own)
+        sys.path += [p for p in after if p not in sys.path]
+
+    def import_all():
+        if os.path.isdir(layer):
+            enter_layer()
+        for name in preload:
+            __import__(name)
+
+    # Modules that are to be there before the program are imported by the process
+    # that becomes it, so that whatever they start or remember stays theirs. The
+    # process is forked early, and waits to be told what to become.
+    early = False
+
+    def start_early():
+        nonlocal early
+        import _socket
+        ours, theirs = _socket.socketpair()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            said = b""
+            while not said.endswith(b"\0"):
+                part = ours.recv(65536)
+                if not part:
+                    fail("Preload: the interpreter ended, with wait status %d, while it imported %s" % (
+                        os.waitpid(pid, 0)[1], ", ".join(preload)))
+                said += part
+            if said != b"\0":
+                fail("Preload: " + said[:-1].decode("utf-8", "replace"))
+            return pid, ours
+        early = True
+        try:
+            ours.close()
+            null = os.open("/dev/null", os.O_RDWR)
+            for fd in range(3):
+                os.dup2(null, fd)
+            os.close(null)
+            leave_supervisor()
+            said = ""
+            try:
+                import_all()
+            except BaseException as err:
+                said = "%s: %s" % (type(err).__name__, err)
+            theirs.sendall(said.encode("utf-8", "backslashreplace").replace(b"\0", b"") + b"\0")
+            return 0, theirs
+        except BaseException:
+            os._exit(70)
+
+    def tell_early(job, fds):
+        # Has the process that waits become what job says, with copies of fds.
+        import _socket
+        import marshal
+        pid, ours = waiting.pop()
+        data = marshal.dumps((config, job))
+        try:
+            ours.sendmsg([len(data).to_bytes(4, "big")], [
+                (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))])
+            ours.sendall(data)
+        except OSError as err:
+            fail("the process that has imported the modules of Preload is gone: %s" % err)
+        ours.close()
+        return pid
+
+    def hear_early(theirs):
+        import _socket
+        import marshal
+        head, rights, flags, address = theirs.recvmsg(4, _socket.CMSG_SPACE(4 * 8), _socket.MSG_CMSG_CLOEXEC)
+        fds = []
+        for level, kind, data in rights:
+            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+                fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data), 4)]
+        if len(head) < 4:
+            os._exit(70)
+        size, data = int.from_bytes(head, "big"), b""
+        while len(data) < size:
+            part = theirs.recv(1 << 20)
+            if not part:
+                os._exit(70)
+            data += part
+        theirs.close()
+        told, job = marshal.loads(data)
+        config.update(told)
+        return job, fds
+
+    def serve_cells(job, fds, others):
+        # Makes of a child the worker of a session, which never returns.
+        code, folder, score, stop, trace = job
+        null, out, err, cells, events, go = fds
+        become(null, out, err, others, min(1000, (score or 0) + 300))
+        os.environ["HOME"] = folder
+        os.setpgid(0, 0)
+        import marshal
+        worker = marshal.loads(code)
+        space = {"__builtins__": dict(__builtins__ if isinstance(__builtins__, dict) else __builtins__.__dict__),
+                 "__name__": "fnloop"}
+        exec(worker, space)
+        space["work"](cells, events, go, folder, score, stop, trace,
+                      (_ctypes, _ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall")))
+
     def tidy():
-        if home.startswith("/tmp/"):
+        if home.startswith("/tmp/") and os.path.exists(__file__):
             try:
                 os.unlink(__file__)
                 os.rmdir(home)
@@ -165,10 +287,26 @@ def supervise():
         fail("prctl(PR_SET_DUMPABLE) failed")
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
+    config = {}
+    waiting = []
+    if preload:
+        tidy()
+        pid, socket = start_early()
+        if pid == 0:
+            try:
+                job, fds = hear_early(socket)
+                if job is None:
+                    become(*fds, fds, 1000)
+                    return
+                serve_cells(job, fds, fds[:3])
+            except BaseException:
+                pass
+            os._exit(70)
+        waiting.append((pid, socket))
+
     version = "%d.%d.%d" % sys.version_info[:3]
     send(b"R", ("python=%s\n" % version).encode())
 
-    config = {}
     kind, body = receive()
     if kind == b"C":
         for line in body.decode().splitlines():
@@ -227,7 +365,7 @@ def supervise():
         _signal.setitimer(_signal.ITIMER_REAL, limit / 1000 + 0.26)
 
     try:
-        program = os.fork()
+        program = tell_early(None, (in_r, out_w, err_w)) if waiting else os.fork()
     except OSError as err:
         fail("fork: %s" % err)
     if program == 0:

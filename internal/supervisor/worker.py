@@ -701,6 +701,7 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
     sys.breakpointhook = no_debugger
     os.register_at_fork(after_in_child=after_fork)
     sys.meta_path.insert(0, Hook())
+    prepare_loaded()
     try:
         import faulthandler
         faulthandler.register(trace_signal, file=2, all_threads=False, chain=False)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fnloop/fnloop/internal/limit"
 )
 
 // root is where cgroups are mounted.
@@ -114,7 +116,7 @@ func (c *cgroups) try() error {
 			}
 		}
 	}
-	g, err := c.make(spec{Memory: DefaultMemory, PIDs: DefaultPIDs, CPUs: 1})
+	g, err := c.make(limit.Spec{Memory: DefaultMemory, PIDs: DefaultPIDs, CPUs: 1})
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (c *cgroups) try() error {
 }
 
 // make makes a cgroup with the limits of s.
-func (c *cgroups) make(s spec) (*cgroup, error) {
+func (c *cgroups) make(s limit.Spec) (*cgroup, error) {
 	name := c.owner.name(made.Add(1))
 	parents := []string{c.memory}
 	if c.version == 1 {
@@ -148,7 +150,7 @@ func (c *cgroups) make(s spec) (*cgroup, error) {
 	return g, nil
 }
 
-func (g *cgroup) limit(s spec) error {
+func (g *cgroup) limit(s limit.Spec) error {
 	memory := strconv.FormatInt(s.Memory, 10)
 	pids := strconv.Itoa(s.PIDs + 1) // and the supervisor
 	if g.of.version == 1 {

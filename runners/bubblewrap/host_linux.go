@@ -43,6 +43,8 @@ type host struct {
 	protection    Protection
 	logger        *slog.Logger
 	warm          *warm // nil where none are kept ready
+	layer         string
+	preload       string
 
 	files [numFiles]*os.File // for bwrap to read
 
@@ -356,11 +358,18 @@ func (h *host) args(s spec) []string {
 	a = append(a,
 		"--cap-drop", "ALL", "--new-session", "--as-pid-1",
 		"--seccomp", fd(fileFilter), "--info-fd", fd(numFiles), "--clearenv")
-	for _, kv := range supervisor.Env("/usr/local/bin:/usr/bin:/bin") {
+	path := "/usr/local/bin:/usr/bin:/bin"
+	if s.layer != "" {
+		path = supervisor.LayerPath(path)
+	}
+	for _, kv := range supervisor.Env(path) {
 		key, value, _ := strings.Cut(kv, "=")
 		a = append(a, "--setenv", key, value)
 	}
 	a = append(a, "--setenv", "PYTHONPATH", supervisor.Dir)
+	if s.preload != "" {
+		a = append(a, "--setenv", supervisor.Preload, s.preload)
+	}
 	// What other software keeps under /usr/local is nobody's business.
 	a = append(a, "--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/src")
 	if !h.local {
@@ -395,6 +404,9 @@ func (h *host) args(s spec) []string {
 		"--size", size, "--perms", "1777", "--tmpfs", "/tmp")
 	for _, dir := range h.binds { // may be below /tmp
 		a = append(a, "--ro-bind", dir, dir)
+	}
+	if s.layer != "" {
+		a = append(a, "--ro-bind", s.layer, supervisor.LayerDir)
 	}
 	if !h.local {
 		a = append(a, "--remount-ro", "/usr/local")

@@ -88,7 +88,7 @@ func TestSupervisorEndsInTime(t *testing.T) {
 	if h.cgroups == nil {
 		t.Skip("no cgroup tells which processes are left")
 	}
-	s, err := h.start(t.Context(), r.spec(DefaultMemory))
+	s, err := h.start(t.Context(), r.spec(h, DefaultMemory))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,6 +84,11 @@ type Runner struct {
 	// each call makes its sandbox, and returns when nothing of it is left. A
 	// Runner with warm sandboxes must be closed.
 	Warm int
+	// Preload are modules that every interpreter has imported before its program
+	// or session comes, such as "pandas": with Warm sandboxes an import of them then
+	// costs nothing. They are imported in /tmp, and what they print is dropped. One
+	// that cannot be imported is a [*fnloop.PackageError] of every call.
+	Preload []string
 	// Logger gets a warning for whatever could not be removed after a run. Nil
 	// discards it.
 	Logger *slog.Logger

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,11 +62,17 @@ func (r *Runner) check(p fnloop.Program, limits fnloop.Limits) error {
 func (r *Runner) enter(ctx context.Context) (*host, error) {
 	h, err := r.host.Enter(ctx, func(ctx context.Context) (*host, error) {
 		h, err := r.findHost(ctx)
-		if err == nil && r.Warm > 0 {
-			h.warm = &warm{Size: r.Warm, Make: h.start}
-			h.warm.Fill(r.spec(r.bounds().Limits(fnloop.Limits{}).Memory))
+		if err != nil {
+			return nil, err
 		}
-		return h, err
+		if err := r.prepare(ctx, h); err != nil {
+			return nil, errors.Join(err, h.close())
+		}
+		if r.Warm > 0 {
+			h.warm = &warm{Size: r.Warm, Make: h.start}
+			h.warm.Fill(r.spec(h, r.bounds().Limits(fnloop.Limits{}).Memory))
+		}
+		return h, nil
 	})
 	switch {
 	case err == nil:
@@ -88,7 +93,7 @@ func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnlo
 	if h.warm == nil {
 		return r.runCold(ctx, h, p, limits, begin)
 	}
-	s, ready, err := h.warm.Get(ctx, r.spec(limits.Memory))
+	s, ready, err := h.warm.Get(ctx, r.spec(h, limits.Memory))
 	if err != nil && ctx.Err() != nil {
 		err = supervisor.Ended(ctx)
 	}
@@ -107,7 +112,7 @@ func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnlo
 
 // runCold runs p in a sandbox of its own, and returns when that is removed.
 func (r *Runner) runCold(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
-	s, err := h.start(ctx, r.spec(limits.Memory))
+	s, err := h.start(ctx, r.spec(h, limits.Memory))
 	if err != nil {
 		return fnloop.Result{}, err
 	}
@@ -188,12 +193,12 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		if res.ExitCode == nil || *res.ExitCode != 0 {
 			return fnloop.Environment{}, fmt.Errorf("bubblewrap: Python cannot list its packages: %.500s", res.Text())
 		}
-		h.packages, h.inspected = strings.Fields(res.Stdout), true
+		h.packages, h.inspected = supervisor.Lines(res.Stdout), true
 	}
 	return fnloop.Environment{
 		Python:   h.protection.PythonVersion,
 		Packages: h.packages,
-		Writable: fmt.Sprintf("/tmp (%d MiB)", r.spec(limits.Memory).Tmp>>20),
+		Writable: fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
 		Limits:   limits,
 	}, nil
 }
@@ -212,10 +217,17 @@ func (r *Runner) Close() error {
 	return h.close()
 }
 
-// spec is what a sandbox is made to.
-type spec = limit.Spec
+// A spec is what a sandbox is made to.
+type spec struct {
+	limit.Spec
+	layer   string // the folder with its packages, or empty
+	preload string // the modules that it has imported, as supervisor.Preload has them
+}
 
-func (r *Runner) spec(memory int64) spec { return r.bounds().Spec(memory) }
+// spec is that of a sandbox for the runner's programs.
+func (r *Runner) spec(h *host, memory int64) spec {
+	return spec{Spec: r.bounds().Spec(memory), layer: h.layer, preload: h.preload}
+}
 
 // rlimits are set for the program inside. They are what there is of limits
 // where there is no cgroup, and bound a single process everywhere.

@@ -56,7 +56,7 @@ func (h *host) start(caller context.Context, sp spec) (s *sandbox, err error) {
 	}
 	s = &sandbox{spec: sp, init: -1, logger: h.logger, exited: make(chan struct{}), quiet: make(chan struct{})}
 	if h.cgroups != nil {
-		if s.cgroup, err = h.cgroups.make(sp); err != nil {
+		if s.cgroup, err = h.cgroups.make(sp.Spec); err != nil {
 			return nil, fmt.Errorf("bubblewrap: %w", err)
 		}
 	}

@@ -26,7 +26,11 @@ func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ i
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.sandbox(ctx, h, limits.Memory)
+	spec, err := r.sessionSpec(ctx, h, c, limits.Memory)
+	var s *sandbox
+	if err == nil {
+		s, err = h.sandbox(ctx, spec)
+	}
 	if err != nil {
 		r.host.Leave()
 		return nil, err
@@ -46,10 +50,10 @@ func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ i
 }
 
 // sandbox gives a sandbox that is alive.
-func (r *Runner) sandbox(ctx context.Context, h *host, memory int64) (*sandbox, error) {
+func (h *host) sandbox(ctx context.Context, s spec) (*sandbox, error) {
 	if h.warm != nil {
-		s, _, err := h.warm.Get(ctx, r.spec(memory))
+		s, _, err := h.warm.Get(ctx, s)
 		return s, err
 	}
-	return h.start(ctx, r.spec(memory))
+	return h.start(ctx, s)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/seccomp"
 )
 
@@ -86,7 +85,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	}
 	e.pool = &warm{
 		Size:   r.Warm,
-		Make:   func(ctx context.Context, s limit.Spec) (*sandbox, error) { return r.start(ctx, e, s) },
+		Make:   func(ctx context.Context, s spec) (*sandbox, error) { return r.start(ctx, e, s) },
 		Common: isSilence,
 	}
 	e.begin(ctx)

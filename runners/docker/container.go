@@ -21,7 +21,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
-	"github.com/fnloop/fnloop/internal/limit"
+	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -36,7 +36,7 @@ const maxAge = 24 * time.Hour
 const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 // config is the whole of what a container is made of.
-func (r *Runner) config(e *engine, s limit.Spec, etc string) (*container.Config, *container.HostConfig) {
+func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *container.HostConfig) {
 	var names []string
 	var mounts []mount.Mount
 	switch {
@@ -63,14 +63,14 @@ func (r *Runner) config(e *engine, s limit.Spec, etc string) (*container.Config,
 		health = &container.HealthConfig{Test: []string{"NONE"}}
 	}
 	return &container.Config{
-			Image:    e.image,
+			Image:    or(s.layer, e.image),
 			User:     "65534:65534",
 			Hostname: supervisor.Hostname,
 			// The kernel makes a loopback interface for each container; more is set
 			// up for the hosts file only.
 			NetworkDisabled: etc != "",
 			WorkingDir:      "/tmp",
-			Env:             supervisor.Env(searchPath),
+			Env:             s.env(),
 			Entrypoint:      []string{or(r.Python, "python3")},
 			// -I and -S are the bootstrap's alone, not the program's.
 			Cmd:         []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source},
@@ -132,7 +132,7 @@ type sandbox struct {
 }
 
 // start makes a container and waits until it is ready.
-func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, error) {
+func (r *Runner) start(ctx context.Context, e *engine, s spec) (*sandbox, error) {
 	// A creation that is given up half-way may come to be later. So it is seen
 	// through, and the container removed, unless the engine does not answer.
 	through, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), e.startup,
@@ -174,7 +174,7 @@ func (r *Runner) start(ctx context.Context, e *engine, s limit.Spec) (*sandbox, 
 }
 
 // make makes a container and starts it.
-func (r *Runner) make(ctx context.Context, e *engine, s limit.Spec) (*sandbox, error) {
+func (r *Runner) make(ctx context.Context, e *engine, s spec) (*sandbox, error) {
 	c := e.newSandbox()
 	c.etc = e.etcDir(ctx)
 	config, hostConfig := r.config(e, s, c.etc)
@@ -250,6 +250,9 @@ func minor(version string) int {
 // refused makes an Error of why a container did not start, where ctx bounded
 // the start.
 func (r *Runner) refused(ctx context.Context, c *sandbox, err error) error {
+	if bad, ok := errors.AsType[*fnloop.PackageError](err); ok {
+		return fmt.Errorf("docker: %w", bad)
+	}
 	python := or(r.Python, "python3")
 	e := &Error{Host: c.e.place.host, Err: c.explain(err)}
 	said := strings.ToLower(e.Err.Error())

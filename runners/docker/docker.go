@@ -93,6 +93,11 @@ type Runner struct {
 	// that waits for its program: a call then takes a fraction of the time. Each
 	// still serves one program only. Zero keeps none.
 	Warm int
+	// Preload are modules that every interpreter has imported before its program
+	// or session comes, such as "pandas": with Warm containers an import of them then
+	// costs nothing. They are imported in /tmp, and what they print is dropped. One
+	// that cannot be imported is a [*fnloop.PackageError] of every call.
+	Preload []string
 	// Startup bounds how long a container may take until its interpreter is
 	// ready, and how long the engine may take for the first questions. Zero means
 	// DefaultStartup. A call waits no longer for an engine that does not answer.

@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -36,7 +35,7 @@ const (
 type api = *client.Client
 
 // warm has the containers, also where none is kept ready.
-type warm = pool.Pool[limit.Spec, *sandbox]
+type warm = pool.Pool[spec, *sandbox]
 
 // An engine is what a Runner is connected to.
 type engine struct {
@@ -56,6 +55,8 @@ type engine struct {
 	debts     debts
 	logger    logger
 	session   supervisor.Compiled
+	layer     string // the image with the runner's packages, or empty
+	preload   string // the modules that interpreters have imported
 
 	stop context.CancelFunc // ends clean
 	work sync.WaitGroup     // clean

@@ -52,7 +52,11 @@ func (r *Runner) enter(ctx context.Context) (*engine, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := r.probe(ctx, e); err != nil {
+		err = r.probe(ctx, e)
+		if err == nil {
+			err = r.prepare(ctx, e)
+		}
+		if err != nil {
 			r.closing.Go(func() { // nobody waits for that but Close
 				if err := e.close(); err != nil {
 					e.logger.warn("an engine that cannot be used was not left clean", slog.Any("err", err))
@@ -100,7 +104,7 @@ func (r *Runner) probe(ctx context.Context, e *engine) error {
 }
 
 func (r *Runner) run(ctx context.Context, e *engine, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
-	spec := r.bounds().Spec(limits.Memory)
+	spec := r.spec(e, limits.Memory)
 	for {
 		c, ready, err := e.pool.Get(ctx, spec)
 		if err != nil {
@@ -165,7 +169,7 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		if err != nil {
 			return fnloop.Environment{}, err
 		}
-		found := strings.Fields(res.Stdout)
+		found := supervisor.Lines(res.Stdout)
 		if res.ExitCode == nil || *res.ExitCode != 0 || len(found) == 0 {
 			return fnloop.Environment{}, fmt.Errorf("docker: Python cannot list its packages: %.500s", res.Text())
 		}

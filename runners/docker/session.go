@@ -27,9 +27,12 @@ func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ i
 	if err != nil {
 		return nil, err
 	}
-	spec := bounds.Spec(limits.Memory)
+	spec, err := r.sessionSpec(ctx, e, c, limits.Memory)
+	if err == nil {
+		err = bounds.CheckProgram(fnloop.Program{}, limits, e.memory)
+	}
 	var s *sandbox
-	if err = bounds.CheckProgram(fnloop.Program{}, limits, e.memory); err == nil {
+	if err == nil {
 		s, _, err = e.pool.Get(ctx, spec)
 	}
 	if err != nil {

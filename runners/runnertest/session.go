@@ -70,7 +70,10 @@ func (c sessionCase) run(t *testing.T, r fnloop.Runner) {
 	if len(c.need) > 0 {
 		d, ok := fnloop.RunnerAs[fnloop.Describer](r)
 		for _, p := range c.need {
-			if !ok || !slices.Contains(d.Environment().Packages, p) {
+			if !ok || !slices.ContainsFunc(d.Environment().Packages, func(has string) bool {
+				name, rest, _ := strings.Cut(has, " ")
+				return name == p || strings.HasSuffix(rest, "(import "+p+")")
+			}) {
 				t.Skipf("the runner does not have %s", p)
 			}
 		}

@@ -1,0 +1,18 @@
+//go:build linux
+
+package bubblewrap_test
+
+import (
+	"testing"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/packagestest"
+	"github.com/fnloop/fnloop/runners/bubblewrap"
+)
+
+// layered makes the runners of the tests of Packages and Preload.
+func layered(t *testing.T, c packagestest.Config) fnloop.Runner {
+	return open(t, &bubblewrap.Runner{Preload: c.Preload, Warm: c.Warm})
+}
+
+func TestPreload(t *testing.T) { packagestest.Preload(t, layered) }
