@@ -61,6 +61,7 @@ var mayImport = []struct {
 	// Only programs put drivers and the loop together.
 	{"cmd/...", slices.Concat(openai, []string{
 		"./...", "github.com/spf13/pflag", "go.yaml.in/yaml/v4", "golang.org/x/sys/...", "golang.org/x/term", "gopkg.in/dnaeon/go-vcr.v4/...",
+		"github.com/reeflective/readline", "github.com/rivo/uniseg",
 	})},
 	{"examples/...", slices.Concat(openai, []string{"./..."})},
 }

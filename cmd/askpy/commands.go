@@ -9,17 +9,21 @@ import (
 // A command is what askpy does instead of asking when its first argument is the
 // command's name.
 type command struct {
-	// run gets the arguments after the name in opts, too.
+	// run gets the arguments after the name in opts, too. It is nil for the chat,
+	// which asks.
 	run func(ctx context.Context, opts options, env environment, stdout io.Writer) error
 	// anyhow says that it runs whatever is wrong with the environment.
 	anyhow bool
 }
+
+const chatCommand = "chat"
 
 // commands are filled in by init, since completion lists them.
 var commands map[string]command
 
 func init() {
 	commands = map[string]command{
+		chatCommand: {},
 		"sessions": {run: func(_ context.Context, opts options, env environment, stdout io.Writer) error {
 			return sessions(opts.args[1:], env, stdout)
 		}},

@@ -92,7 +92,7 @@ func (q *question) stays(w wire) bool {
 	if r, ok := w.(replayed); ok {
 		return r.Offers(new(interpreter.Sessions).Tool().Name)
 	}
-	return q.opts.session != "" || q.opts.last || q.opts.out != "" || q.hasData()
+	return q.chatting || q.opts.session != "" || q.opts.last || q.opts.out != "" || q.hasData()
 }
 
 func (q *question) hasData() bool {

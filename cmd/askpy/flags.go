@@ -66,7 +66,7 @@ var groups = []group{
 func flagSet(opts *options) *pflag.FlagSet {
 	fs := pflag.NewFlagSet("askpy", pflag.ContinueOnError)
 	fs.SetInterspersed(true)
-	fs.StringVarP(&opts.model, "model", "m", "", "the model, by its `NAME` (default: that of the session, else $OPENAI_MODEL, else "+defaultModel+")")
+	fs.StringVarP(&opts.model, "model", "m", "", "the model, by its `NAME` (default: that of the conversation, which remembers it, else $OPENAI_MODEL, else "+defaultModel+")")
 	fs.StringVar(&opts.system, "system", "", "what the model is told to be and to do, in place of askpy's own `TEXT`")
 	fs.StringVar(&opts.effort, "effort", "", "how long the model thinks: a `WORD` that it knows, such as low, medium or high")
 	fs.Func("temperature", "how freely the model words its answer: a `NUMBER` from 0 to 2, for models that take one", func(s string) error {

@@ -19,6 +19,7 @@ var usages = []entry{
 	{`askpy [flags] "prompt" < data.csv`, "ask about what is on standard input, which follows the prompt"},
 	{`askpy [flags] < prompt.txt`, "take the prompt from there; so does askpy -"},
 	{`askpy -c ["prompt"]`, "go on with the last conversation, or finish it"},
+	{`askpy chat [-c] ["prompt"]`, "ask again and again in one conversation; /help in it lists its commands"},
 	{`askpy sessions [rm NAME...]`, "list or remove the conversations that are kept"},
 	{`askpy doctor`, "look at what askpy needs, and say how to get what is missing"},
 	{`askpy completion SHELL`, "print the completion for bash, zsh or fish"},

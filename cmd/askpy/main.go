@@ -33,8 +33,8 @@ const (
 )
 
 func main() {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+	signals := []os.Signal{syscall.SIGTERM} // run sees to os.Interrupt
+	if !signal.Ignored(syscall.SIGHUP) {    // as under nohup
 		signals = append(signals, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
@@ -59,18 +59,28 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		env, err = readEnvironment(getenv)
 	}
+	name := ""
 	if len(opts.args) > 0 && !afterDashes(args, opts.args[0]) {
-		if c, ok := commands[opts.args[0]]; ok && (err == nil || c.anyhow) {
-			return finish(stderr, env, c.run(ctx, opts, env, stdout))
-		}
+		name = opts.args[0]
+	}
+	if c, ok := commands[name]; ok && c.run != nil && (err == nil || c.anyhow) {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+		return finish(stderr, env, c.run(ctx, opts, env, stdout))
 	}
 	q := &question{
-		opts: opts, env: env, stdin: stdin, stdout: stdout, stderr: stderr,
+		opts: opts, env: env, stdin: stdin, stdout: stdout, stderr: stderr, chatting: name == chatCommand,
 		progress: terminal.NewProgress(stdout, stderr, terminal.Options{
 			Quiet: opts.quiet, Verbose: opts.verbose, Answer: !opts.json && !opts.events, Plain: env.noColor, Dumb: env.dumb, Graphics: env.graphics,
 		}),
 	}
 	defer q.close()
+	if q.chatting && err == nil {
+		return q.chat(ctx)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next one ends the program at once
 	var answer *fnloop.Answer
 	if err == nil {
 		answer, err = q.ask(ctx)
@@ -79,33 +89,38 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return finish(stderr, env, err)
 	}
+	status := q.report(ctx, answer, err)
+	if status != exitAnswered && q.wayBack != "" && session.Resumable(answer) {
+		complain(stderr, fmt.Sprintf("%q goes on from here", "askpy "+q.wayBack))
+	}
+	if opts.usage {
+		fmt.Fprintln(stderr, usageLine(answer))
+	}
+	return status
+}
 
+// report prints what came of a run, and gives the status for it.
+func (q *question) report(ctx context.Context, answer *fnloop.Answer, err error) int {
 	status, text := exitAnswered, ""
 	if err != nil {
-		status, text = exitFailed, env.scrubber().Hide(explain(err, env))
+		status, text = exitFailed, q.env.scrubber().Hide(explain(err, q.env))
 	}
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || errors.Is(err, terminal.ErrInterrupted)):
 		status, text = exitInterrupted, "interrupted"
 	case errors.Is(err, fnloop.ErrMaxTurns):
 		status = exitMaxTurns
 	}
 	partial, err := q.answer(answer, text)
 	if err != nil && !errors.Is(err, syscall.EPIPE) { // whoever reads may stop when they have seen enough
-		complain(stderr, "the answer could not be written: "+err.Error())
+		complain(q.stderr, "the answer could not be written: "+err.Error())
 		status = max(status, exitFailed)
 	}
 	if text != "" {
-		complain(stderr, text)
+		complain(q.stderr, text)
 	}
 	if partial {
-		complain(stderr, "the text above is not the whole answer")
-	}
-	if status != exitAnswered && q.wayBack != "" && session.Resumable(answer) {
-		complain(stderr, fmt.Sprintf("%q goes on from here", "askpy "+q.wayBack))
-	}
-	if opts.usage {
-		fmt.Fprintln(stderr, usageLine(answer))
+		complain(q.stderr, "the text above is not the whole answer")
 	}
 	return status
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/fnloop/fnloop/interpreter"
 )
 
-// A question is one invocation.
+// A question is one invocation, which asks once or, in a chat, again and again.
 type question struct {
 	opts     options
 	env      environment
@@ -29,19 +29,25 @@ type question struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	progress *terminal.Progress
-	approver *terminal.Approver // nil without --approve
+	approver *terminal.Approver // nil where nobody is asked
 	runner   fnloop.Runner      // nil until there is one
+	wire     wire               // nil until there is one
+	chatting bool
 
 	attached []attachment
 	sessions *interpreter.Sessions // nil where programs are run one by one
 	figures  int                   // that were drawn
 
-	session   *session.Session // nil without --session and --continue
+	session   *session.Session // nil where the conversation is not kept
 	path      string           // its file
 	keeping   bool             // the conversation is to be kept for --continue
-	wayBack   string           // the flag that goes on with it, once it is kept
+	nameless  bool             // the session has no name and cannot fail the run
+	last      *fnloop.Answer   // where the conversation is, or nil
+	notes     session.Notes
+	wayBack   string // the flag that goes on with it, once it is kept
 	schema    *responses.ResponseFormatTextConfigUnionParam
-	eventsErr error // the first of printing an event
+	used      *fnloop.Answer // what a chat has used, as an Answer has it
+	eventsErr error          // the first of printing an event
 }
 
 // close frees what the question holds. It may have to wait for sandboxes to be
@@ -80,82 +86,138 @@ func (q *question) ask(ctx context.Context) (*fnloop.Answer, error) {
 		}
 		return none, err
 	}
-	var err error
 	if q.opts.approve {
+		var err error
 		if q.approver, err = terminal.OpenApprover(q.stdin, q.stderr); err != nil {
 			return failed(usagef("--approve asks on a terminal, and there is none"))
 		}
 	}
-	if q.opts.schema != "" {
-		if q.schema, err = readSchema(q.opts.schema); err != nil {
-			return failed(err)
-		}
-	}
-	if q.attached, err = readAttachments(q.opts.files); err != nil {
+	if err := q.readFiles(); err != nil {
 		return failed(err)
 	}
-	if err = q.openSession(); err != nil {
-		return failed(err)
+	if n := q.waiting(); n > 0 && q.approver == nil {
+		return failed(usagef("%s: the conversation waits for your word on %d programs; --approve asks for it, and what you do not approve is not run", q.sessionName(), n))
 	}
-	var last *fnloop.Answer
-	notes := session.Notes{}
-	if q.session != nil {
-		last, notes = q.session.Answer, q.session.Notes
-	}
-	if last != nil && q.approver == nil {
-		if n := len(last.Waiting()); n > 0 {
-			return failed(usagef("%s: the conversation waits for your word on %d programs; --approve asks for it, and what you do not approve is not run", q.sessionName(), n))
-		}
-	}
-	prompt, err := q.readPrompt(ctx, session.Resumable(last))
+	prompt, err := q.readPrompt(ctx, session.Resumable(q.last))
 	if err != nil {
 		return failed(err)
 	}
-	q.opts.model = cmp.Or(q.opts.model, notes.Model, q.env.model, defaultModel)
 	if isBuiltin(q.opts, q.env, prompt) {
 		prompt, q.opts.model = fixtures.FibPrompt, defaultModel
 	} else {
 		q.keeping = !q.opts.private && q.opts.record == "" && q.opts.replay == "" && q.env.home != ""
 	}
-	q.progress.SetModel(q.opts.model)
-	notes = session.Notes{Model: q.opts.model, Title: cmp.Or(notes.Title, title(prompt))}
-	if q.session != nil {
-		q.session.Notes = notes
-	}
 	none.Prompt = prompt
-
-	wire, err := openWire(q.opts, q.env, prompt, q.progress)
-	if err != nil {
+	q.recall()
+	if err := q.open(ctx, prompt); err != nil {
 		return failed(err)
 	}
-	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err != nil {
-		return failed(wire.finish(err))
+	answer, err := q.turn(ctx, prompt)
+	if answer == nil {
+		return failed(q.wire.finish(err))
 	}
-	if err = q.openInterpreter(wire); err != nil {
-		return failed(wire.finish(err))
+	return answer, q.wire.finish(err)
+}
+
+// waiting is how many calls wait for a person's word.
+func (q *question) waiting() int {
+	if q.last == nil {
+		return 0
 	}
-	loop := q.loop(wire)
-	prompt = q.withFiles(prompt)
-	from := new(fnloop.Answer)
-	if q.session != nil {
-		if from, err = q.session.Begin(prompt, q.parts()...); err != nil {
-			return failed(wire.finish(q.saved(err)))
+	return len(q.last.Waiting())
+}
+
+// readFiles reads the files that the flags name.
+func (q *question) readFiles() (err error) {
+	if q.opts.schema != "" {
+		if q.schema, err = readSchema(q.opts.schema); err != nil {
+			return err
 		}
-		q.wayBack = q.sessionName()
-		if last != nil {
-			for _, line := range session.Unfinished(last, prompt, loop.Tools[0].Repeatable) {
-				q.progress.Note(line)
-			}
+	}
+	if q.attached, err = readAttachments(q.opts.files); err != nil {
+		return err
+	}
+	return q.openSession()
+}
+
+// open opens what a run needs, before anything is sent.
+func (q *question) open(ctx context.Context, prompt string) (err error) {
+	if q.wire, err = openWire(q.opts, q.env, prompt, q.progress); err != nil {
+		return err
+	}
+	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err == nil {
+		err = q.openInterpreter(q.wire)
+	}
+	if err != nil {
+		return q.wire.finish(err)
+	}
+	return nil
+}
+
+// turn has a prompt answered, or finishes what is not where it is empty. The Answer
+// is nil where nothing was begun.
+func (q *question) turn(ctx context.Context, prompt string) (*fnloop.Answer, error) {
+	loop := q.loop(q.wire)
+	before := q.last
+	if prompt = q.withFiles(prompt); prompt != "" && q.chatting {
+		if err := q.rejectWaiting(); err != nil {
+			return nil, err
 		}
-	} else {
-		from.AddPrompt(prompt, q.parts()...)
 	}
-	if err = q.put(ctx, from); err != nil {
-		return failed(wire.finish(err))
+	from, err := q.begin(prompt)
+	if err != nil {
+		return nil, err
 	}
+	if before != nil && !q.chatting {
+		for _, line := range session.Unfinished(before, prompt, loop.Tools[0].Repeatable) {
+			q.progress.Note(line)
+		}
+	}
+	if err := q.put(ctx, from); err != nil {
+		return nil, err
+	}
+	q.attached = nil
 	answer, err := q.converse(ctx, loop, from)
-	q.keep(answer, notes)
-	return answer, wire.finish(err)
+	q.last = answer
+	return answer, err
+}
+
+// rejectWaiting answers calls that wait for a person who has asked something else.
+func (q *question) rejectWaiting() error {
+	if q.waiting() == 0 {
+		return nil
+	}
+	for _, call := range q.last.Waiting() {
+		if err := q.last.Reject(call.ID, "the user has gone on with something else"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin gives the answer to go on from, with the prompt in it if there is one, once
+// it is stored: until a response has taken the prompt in, only the file has it. The
+// prompt that is there already asks for another attempt.
+func (q *question) begin(prompt string) (*fnloop.Answer, error) {
+	from := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
+	if q.last != nil {
+		from = *q.last
+	}
+	if parts := q.parts(); prompt != from.Prompt || len(parts) > 0 {
+		if prompt != "" || len(parts) > 0 {
+			q.notes.Mark(prompt, q.last)
+		}
+		from.AddPrompt(prompt, parts...)
+	}
+	q.notes.Title = cmp.Or(q.notes.Title, title(prompt))
+	if err := q.keep(); err != nil {
+		return nil, err
+	}
+	if err := q.store(&from); err != nil {
+		return nil, err
+	}
+	q.last = &from
+	return &from, nil
 }
 
 // loop makes the loop.
@@ -164,7 +226,7 @@ func (q *question) loop(w wire) fnloop.Loop {
 	if q.sessions != nil {
 		python = q.sessions.Tool()
 	}
-	if q.approver != nil {
+	if q.opts.approve {
 		python.NeedsApproval = fnloop.Always
 	}
 	loop := fnloop.Loop{
@@ -173,10 +235,8 @@ func (q *question) loop(w wire) fnloop.Loop {
 		Instructions: cmp.Or(q.opts.system, instructions),
 		Tools:        []fnloop.Tool{python},
 		MaxTurns:     q.opts.maxTurns,
-		KeepItems:    q.session != nil || q.keeping, // the API keeps a conversation for a month
-	}
-	if q.session != nil {
-		loop.Checkpoint = q.checkpoint
+		KeepItems:    q.session != nil || q.keeping || q.chatting, // the API keeps a conversation for a month
+		Checkpoint:   func(_ context.Context, answer *fnloop.Answer) error { return q.store(answer) },
 	}
 	if q.opts.effort != "" || q.opts.temperature != nil || q.schema != nil {
 		loop.BeforeRequest = q.beforeRequest
@@ -218,7 +278,7 @@ func readSchema(file string) (*responses.ResponseFormatTextConfigUnionParam, err
 func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.Answer) (*fnloop.Answer, error) {
 	var before *fnloop.Answer // of this invocation
 	for {
-		if q.approver != nil && from != nil {
+		if q.approver != nil {
 			q.progress.Idle()
 			if err := q.approver.Decide(ctx, from); err != nil {
 				answer := *from
@@ -232,12 +292,10 @@ func (q *question) converse(ctx context.Context, loop fnloop.Loop, from *fnloop.
 		if before != nil {
 			answer = joined(before, answer)
 		}
-		if q.session != nil {
-			if e := q.saved(q.session.Save(answer)); err == nil {
-				err = e
-			} else if e != nil {
-				q.progress.Failure(e.Error())
-			}
+		if e := q.store(answer); err == nil {
+			err = e
+		} else if e != nil {
+			q.progress.Failure(e.Error())
 		}
 		if q.approver == nil || !errors.Is(err, fnloop.ErrApproval) {
 			return answer, err

@@ -80,6 +80,19 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 	return nil, errors.New("programs cannot run here, since nothing isolates them:" + strings.Join(reasons, "") + "\naskpy doctor looks at each of them")
 }
 
+// runnerName is the name of a runner, as the flag has it.
+func runnerName(r fnloop.Runner) string {
+	switch r.(type) {
+	case *bubblewrap.Runner:
+		return "bubblewrap"
+	case *docker.Runner:
+		return "docker"
+	case *runtimecloud.Runner:
+		return "runtime"
+	}
+	return "fake"
+}
+
 func newBubblewrap(ctx context.Context, opts options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
 	r := &bubblewrap.Runner{Python: opts.python}
 	protection, err := r.Protection(ctx)

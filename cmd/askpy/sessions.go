@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -97,12 +97,38 @@ func (q *question) openSession() error {
 		return usagef("%s: %v", q.sessionName(), cause(err))
 	}
 	q.path = path
+	if q.session != nil {
+		q.last, q.notes = q.session.Answer, q.session.Notes
+	}
 	return nil
 }
 
-// checkpoint is the hook of the loop.
-func (q *question) checkpoint(_ context.Context, answer *fnloop.Answer) error {
-	return q.saved(q.session.Save(answer))
+// store puts where the conversation is into its file, if it has one. A conversation
+// without a name that cannot be kept is no failure of the run.
+func (q *question) store(answer *fnloop.Answer) error {
+	if q.session == nil {
+		return nil
+	}
+	q.session.Notes = q.notes
+	err := q.session.Save(answer)
+	if err != nil && q.nameless {
+		q.notKept(err)
+		return nil
+	}
+	return q.saved(err)
+}
+
+// notKept gives up keeping a conversation that has no name.
+func (q *question) notKept(err error) {
+	if q.session != nil {
+		q.session.Close()
+	}
+	q.session, q.keeping, q.wayBack = nil, false, ""
+	told := q.progress.Detail
+	if q.chatting {
+		told = q.progress.Note
+	}
+	told(fmt.Sprintf("the conversation is not kept for --continue: %v", err))
 }
 
 // saved makes an error of the session one for the user.
@@ -121,49 +147,81 @@ func cause(err error) error {
 	return err
 }
 
-// keep stores where a conversation got to, for --continue. A conversation that
-// cannot be kept is no failure of the run.
-func (q *question) keep(answer *fnloop.Answer, notes session.Notes) {
-	if !q.keeping {
-		return
+// keep makes the conversation the one that --continue goes on with. One without a
+// name takes the place of the last one without.
+func (q *question) keep() error {
+	if q.session != nil && q.wayBack == "" {
+		q.wayBack = q.sessionName()
 	}
-	err := func() error {
-		if err := os.MkdirAll(q.env.home, 0o700); err != nil {
-			return err
-		}
-		path := q.path
-		if q.session == nil {
-			path = filepath.Join(q.env.home, unnamed)
-			s, err := session.Open(path)
-			if err != nil && !errors.Is(err, session.ErrHeld) { // such as one that another version wrote
-				if err = os.Remove(path); err == nil {
-					s, err = session.Open(path)
-				}
-			}
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			s.Notes = notes
-			if err := s.Save(answer); err != nil {
-				return err
-			}
-		}
-		path, err := filepath.Abs(path)
-		if err != nil {
-			return err
-		}
-		next := filepath.Join(q.env.home, fmt.Sprintf(".%s.%d", pointer, os.Getpid()))
-		if err := os.WriteFile(next, []byte(path), 0o600); err != nil {
-			return err
-		}
-		return os.Rename(next, filepath.Join(q.env.home, pointer))
-	}()
+	if !q.keeping || q.wayBack == "-c" {
+		return nil
+	}
+	err := os.MkdirAll(q.env.home, 0o700)
+	if err == nil && q.session == nil {
+		q.nameless = true
+		q.session, q.path, err = openNameless(q.env.home)
+	}
 	if err == nil {
-		q.wayBack = "-c"
-	} else {
-		q.progress.Detail(fmt.Sprintf("the conversation is not kept for --continue: %v", err))
+		err = q.point()
 	}
+	switch {
+	case err == nil:
+		q.wayBack = "-c"
+	case q.nameless:
+		q.notKept(err)
+	default:
+		q.progress.Detail(fmt.Sprintf("--continue does not find the conversation: %v", err))
+	}
+	return nil
+}
+
+// openNameless opens the session of a conversation that has no name, as a new one:
+// another where somebody is using the first.
+func openNameless(home string) (s *session.Session, path string, err error) {
+	const most = 99 // who asks so often at once does not go on with one of them
+	for n := range most {
+		path = filepath.Join(home, unnamed)
+		if n > 0 {
+			path = filepath.Join(home, fmt.Sprintf("unnamed-%d.json", n+1))
+		}
+		s, err = session.TryOpen(path)
+		if err != nil && !errors.Is(err, session.ErrHeld) { // such as one that another version wrote
+			if err = os.Remove(path); err == nil {
+				s, err = session.TryOpen(path)
+			}
+		}
+		if !errors.Is(err, session.ErrHeld) {
+			break
+		}
+	}
+	return s, path, err
+}
+
+// point says which conversation is the last one.
+func (q *question) point() error {
+	path, err := filepath.Abs(q.path)
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(q.env.home, fmt.Sprintf(".%s.%d", pointer, os.Getpid()))
+	if err := os.WriteFile(next, []byte(path), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(q.env.home, pointer))
+}
+
+// recall takes what the conversation was with for what the flags do not say, and
+// notes what it is with from now on.
+func (q *question) recall() {
+	o, n := &q.opts, &q.notes
+	n.Model = cmp.Or(o.model, n.Model, q.env.model, defaultModel)
+	n.System = cmp.Or(o.system, n.System)
+	n.Effort = cmp.Or(o.effort, n.Effort)
+	if o.temperature != nil {
+		n.Temperature = o.temperature
+	}
+	o.model, o.system, o.effort, o.temperature = n.Model, n.System, n.Effort, n.Temperature
+	q.progress.SetModel(o.model)
 }
 
 // title is a prompt as one line of a list.

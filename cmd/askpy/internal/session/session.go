@@ -35,10 +35,65 @@ type Session struct {
 	fresh bool // the file was made here and has nothing in it yet
 }
 
-// Notes are what askpy remembers of a conversation beside its Answer.
+// Notes are what askpy remembers of a conversation beside its Answer: what was asked
+// for last, and what is taken for the next prompt too.
 type Notes struct {
-	Model string `json:"model,omitempty"` // that was asked for last
-	Title string `json:"title,omitempty"` // the first prompt, cut
+	Model       string   `json:"model,omitempty"`
+	System      string   `json:"system,omitempty"`
+	Effort      string   `json:"effort,omitempty"`
+	Temperature *float64 `json:"temperature,omitempty"`
+	Title       string   `json:"title,omitempty"` // the first prompt, cut
+	Marks       []Mark   `json:"marks,omitempty"` // the last ones, the newest at the end
+}
+
+// A Mark is where a conversation was before a prompt, to go back to.
+type Mark struct {
+	Prompt string         `json:"prompt"`
+	Before *fnloop.Answer `json:"before"` // without what grows with the conversation
+	Items  int            `json:"items"`  // how many there were
+}
+
+// maxMarks is how many prompts can be taken back.
+const maxMarks = 50
+
+// Mark remembers where the conversation is, which is nil at its beginning.
+func (n *Notes) Mark(prompt string, a *fnloop.Answer) {
+	before := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
+	items := 0
+	if a != nil {
+		items = len(a.Items)
+		before = *a
+		before.Text, before.Items, before.ToolState, before.Calls = "", nil, nil, []fnloop.CallResult{}
+		before.Citations, before.Hosted, before.Files = nil, nil, nil
+		for _, c := range a.Calls {
+			if slices.Contains(a.Open, c.ID) { // which is to be sent yet
+				before.Calls = append(before.Calls, c)
+			}
+		}
+	}
+	n.Marks = append(n.Marks, Mark{prompt, &before, items})
+	if more := len(n.Marks) - maxMarks; more > 0 {
+		n.Marks = slices.Clone(n.Marks[more:])
+	}
+}
+
+// Undo gives the newest mark and forgets it. What tools remember stays: nothing
+// takes back what a program has done. It reports false where there is no mark.
+func (n *Notes) Undo(a *fnloop.Answer) (m Mark, ok bool) {
+	last := len(n.Marks) - 1
+	if last < 0 {
+		return m, false
+	}
+	m, n.Marks = n.Marks[last], n.Marks[:last]
+	before := *m.Before
+	if a != nil {
+		before.ToolState = a.ToolState
+		if m.Items <= len(a.Items) {
+			before.Items = slices.Clip(a.Items[:m.Items])
+		}
+	}
+	m.Before = &before
+	return m, true
 }
 
 // patience is how long a file that is held is tried again. One that was killed
@@ -47,7 +102,12 @@ const patience = time.Second
 
 // Open opens the session of a file, which need not exist. The error is ErrHeld
 // where another process has it.
-func Open(name string) (*Session, error) {
+func Open(name string) (*Session, error) { return open(name, patience) }
+
+// TryOpen is Open without any wait for a file that is held.
+func TryOpen(name string) (*Session, error) { return open(name, 0) }
+
+func open(name string, patience time.Duration) (*Session, error) {
 	path, err := followed(name)
 	if err != nil {
 		return nil, err
@@ -165,20 +225,6 @@ func Read(name string) (*fnloop.Answer, Notes, error) {
 		return nil, Notes{}, err
 	}
 	return read(data)
-}
-
-// Begin gives the answer to go on from, with the prompt in it if there is one,
-// once it is stored: until a response has taken the prompt in, only the file has
-// it. The prompt that is there already asks for another attempt.
-func (s *Session) Begin(prompt string, parts ...fnloop.Content) (*fnloop.Answer, error) {
-	from := fnloop.Answer{Pending: []fnloop.Call{}, Calls: []fnloop.CallResult{}}
-	if s.Answer != nil {
-		from = *s.Answer
-	}
-	if prompt != from.Prompt || len(parts) > 0 {
-		from.AddPrompt(prompt, parts...)
-	}
-	return &from, s.Save(&from)
 }
 
 // Save puts an answer into the file.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,8 @@ type Approver struct {
 	out io.Writer
 	tty *os.File // to close, or nil
 
-	asked bool // once at least
+	editor *Editor // that reads in place of in, or nil
+	asked  bool    // once at least
 }
 
 // ErrNone means that there is no terminal to ask on.
@@ -39,6 +41,15 @@ func OpenApprover(stdin io.Reader, stderr io.Writer) (*Approver, error) {
 	return nil, ErrNone
 }
 
+// EditorApprover asks on the terminal of an Editor.
+func EditorApprover(e *Editor, out io.Writer) *Approver {
+	a := &Approver{editor: e, out: out, asked: true}
+	if tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
+		a.in, a.tty = bufio.NewReader(tty), tty
+	}
+	return a
+}
+
 // Close lets the terminal go.
 func (a *Approver) Close() {
 	if a.tty != nil {
@@ -46,9 +57,9 @@ func (a *Approver) Close() {
 	}
 }
 
-// Decide has the pending calls of an answer decided, all or none.
+// Decide has the pending calls of an answer decided that are not, all or none.
 func (a *Approver) Decide(ctx context.Context, answer *fnloop.Answer) error {
-	waiting := answer.Waiting()
+	waiting := slices.DeleteFunc(answer.Waiting(), func(c fnloop.Call) bool { return c.Decision != nil })
 	for n, call := range waiting {
 		a.forget()
 		fmt.Fprintf(a.out, "%s wants to run this program (%d of %d):\n%s", Printable(call.Name), n+1, len(waiting), numbered(code(call)))
@@ -78,7 +89,9 @@ func (a *Approver) forget() {
 		a.asked = true
 		return
 	}
-	a.in.Discard(a.in.Buffered()) //nolint:errcheck // it is all there
+	if a.in != nil {
+		a.in.Discard(a.in.Buffered()) //nolint:errcheck // it is all there
+	}
 	if a.tty == nil || a.tty.SetReadDeadline(time.Now().Add(20*time.Millisecond)) != nil {
 		return // it cannot be read without a wait
 	}
@@ -91,10 +104,8 @@ func (a *Approver) forget() {
 // ask asks until there is an answer.
 func (a *Approver) ask(ctx context.Context) (approved bool, reason string, err error) {
 	for {
-		io.WriteString(a.out, "Run it? y, n, or why not: ")
 		line, err := a.line(ctx)
 		if err != nil {
-			io.WriteString(a.out, "\n")
 			return false, "", err
 		}
 		switch strings.ToLower(line) {
@@ -111,12 +122,23 @@ func (a *Approver) ask(ctx context.Context) (approved bool, reason string, err e
 
 var errNoDecision = fmt.Errorf("%w, and the terminal gave no answer", fnloop.ErrApproval)
 
-// line reads a line, or gives up when ctx ends.
+// Question is what is asked of each program.
+const Question = "Run it? y, n, or why not: "
+
+// line asks and reads a line, or gives up when ctx ends.
 func (a *Approver) line(ctx context.Context) (string, error) {
+	if a.editor != nil {
+		line, err := a.editor.Line(ctx)
+		if errors.Is(err, io.EOF) {
+			err = errNoDecision
+		}
+		return strings.TrimSpace(line), err
+	}
 	type result struct {
 		line string
 		err  error
 	}
+	io.WriteString(a.out, Question)
 	done := make(chan result, 1)
 	go func() { // a read from a terminal cannot be called off
 		line, err := a.in.ReadString('\n')
@@ -124,8 +146,12 @@ func (a *Approver) line(ctx context.Context) (string, error) {
 	}()
 	select {
 	case <-ctx.Done():
+		io.WriteString(a.out, "\n")
 		return "", ctx.Err()
 	case r := <-done:
+		if r.err != nil {
+			io.WriteString(a.out, "\n")
+		}
 		if errors.Is(r.err, io.EOF) {
 			return "", errNoDecision
 		}

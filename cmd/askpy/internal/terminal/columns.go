@@ -1,10 +1,6 @@
 package terminal
 
-import (
-	"regexp"
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
 const (
 	gap       = "  " // between two columns
@@ -24,7 +20,7 @@ func columns(rows [][]string, width int) string {
 	for j := range widths {
 		for _, row := range rows {
 			if j < len(row) {
-				widths[j] = max(widths[j], visible(styled(row[j])))
+				widths[j] = max(widths[j], Width(styled(row[j])))
 			}
 		}
 		total += widths[j]
@@ -66,7 +62,7 @@ func columns(rows [][]string, width int) string {
 				if i == 0 && text != "" {
 					text = bold + text + noBold
 				}
-				line += text + strings.Repeat(" ", widths[j]-visible(text))
+				line += text + strings.Repeat(" ", widths[j]-Width(text))
 				if j < n-1 {
 					line += gap
 				}
@@ -107,35 +103,28 @@ func records(rows [][]string) string {
 // can. A style that would reach from one line into the next is left as it was
 // written.
 func fill(cell string, width int) []string {
-	if visible(styled(cell)) <= width {
+	if Width(styled(cell)) <= width {
 		return []string{cell}
 	}
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(cell) {
-		if line != "" && visible(styled(line+" "+word)) <= width {
+		if line != "" && Width(styled(line+" "+word)) <= width {
 			line += " " + word
 			continue
 		}
 		if line != "" {
 			lines = append(lines, line)
 		}
-		runes := []rune(word)
-		if visible(styled(word)) > width {
-			for ; len(runes) > width; runes = runes[width:] {
-				lines = append(lines, string(runes[:width]))
-			}
+		for Width(styled(word)) > width && Width(word) > width {
+			var first string
+			first, word = cut(word, width)
+			lines = append(lines, first)
 		}
-		line = string(runes)
+		line = word
 	}
 	return append(lines, line)
 }
 
 // styled renders a cell.
 func styled(cell string) string { return new(markdown).part(cell) }
-
-var escapes = regexp.MustCompile(`\x1b\[[0-9;]*m`)
-
-// visible is how many columns a text takes. Characters that take two, such as
-// those of Chinese, are counted as one.
-func visible(text string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(text, "")) }

@@ -7,8 +7,7 @@ import (
 )
 
 // What is shown of a program and of each stream of its output, unless all of it
-// is: so many lines of its beginning and of its end, and so many characters of a
-// line.
+// is: so many lines of its beginning and of its end, and so many columns of a line.
 const (
 	foldHead  = 8
 	foldTail  = 4
@@ -47,8 +46,8 @@ func clipLines(text string) string {
 		if strings.HasSuffix(line, "\n") {
 			line, end = line[:len(line)-1], "\n"
 		}
-		if runes := []rune(line); len(runes) > foldWidth {
-			line = string(runes[:foldWidth]) + "..."
+		if first, rest := cut(line, foldWidth); rest != "" {
+			line = first + "..."
 		}
 		b.WriteString(line + end)
 	}

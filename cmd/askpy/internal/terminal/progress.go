@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -333,7 +332,7 @@ const maxPrintout = 64 << 10
 func (p *Progress) started(call fnloop.Call) {
 	p.endLine()
 	p.calls++
-	p.running[call.ID] = &runningCall{p.calls, time.Now(), map[string]*printout{"stdout": {}, "stderr": {}}}
+	p.running[call.ID] = &runningCall{p.calls, time.Now(), map[string]*printout{"stdout": {}, "stderr": {}, "result": {}}}
 	more := ""
 	switch {
 	case p.outputs && p.fold:
@@ -397,9 +396,9 @@ func (p *Progress) finished(res fnloop.CallResult) {
 	if c == nil {
 		return
 	}
-	how, stdout, stderr := outcome(res.Output)
+	how, stdout, stderr, result := outcome(res.Output)
 	if p.outputs {
-		for _, stream := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
+		for _, stream := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}, {"result", result}} {
 			s := c.prints[stream.name]
 			rest, ok := strings.CutPrefix(stream.text, s.shown)
 			if !ok { // something was left out
@@ -447,15 +446,16 @@ func code(call fnloop.Call) string {
 	return *args.Code
 }
 
-// outcome says in a word how a call ended, and what its program printed.
-func outcome(out fnloop.Output) (how, stdout, stderr string) {
-	var cell struct{ Status, Stdout, Stderr, Error string }
+// outcome says in a word how a call ended, what its program printed, and the value
+// of its last expression if it was a cell.
+func outcome(out fnloop.Output) (how, stdout, stderr, result string) {
+	var cell struct{ Status, Stdout, Stderr, Result, Error string }
 	if !out.IsError && json.Unmarshal([]byte(out.Text), &cell) == nil && cell.Status != "" { // of an interpreter
-		return cell.Status, cell.Stdout, cell.Stderr + cell.Error
+		return cell.Status, cell.Stdout, cell.Stderr + cell.Error, cell.Result
 	}
 	var res fnloop.Result
 	if out.IsError || json.Unmarshal([]byte(out.Text), &res) != nil {
-		return "failed", "", ""
+		return "failed", "", "", ""
 	}
 	switch {
 	case res.TimedOut:
@@ -465,7 +465,7 @@ func outcome(out fnloop.Output) (how, stdout, stderr string) {
 	default:
 		how = fmt.Sprintf("exit %d", *res.ExitCode)
 	}
-	return how, res.Stdout, res.Stderr
+	return how, res.Stdout, res.Stderr, ""
 }
 
 // block sets the lines of a text off from others.
@@ -587,8 +587,6 @@ func (p *Progress) status() string {
 		return ""
 	}
 	line := Printable(fmt.Sprintf("%s, %.0fs", what, time.Since(since).Truncate(time.Second).Seconds()))
-	if most := p.width() - 1; utf8.RuneCountInString(line) > most {
-		line = string([]rune(line)[:max(most, 0)])
-	}
+	line, _ = cut(line, p.width()-1)
 	return line
 }
