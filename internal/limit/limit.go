@@ -66,10 +66,11 @@ func (b Bounds) Limits(l fnloop.Limits) fnloop.Limits {
 	}
 }
 
-// CheckProgram reports whether p can be run within limits, as a
-// [*fnloop.ProgramError] or nil. The machine has total bytes of memory, or zero
+// CheckProgram reports whether p can be run within limits if its language is
+// there, as a [*fnloop.ProgramError] or nil. The machine has total bytes of memory, or zero
 // where that is not known.
 func (b Bounds) CheckProgram(p fnloop.Program, limits fnloop.Limits, total int64) error {
+	p.Language = ""
 	if err := p.Check(); err != nil {
 		return err
 	}

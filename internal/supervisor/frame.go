@@ -12,9 +12,10 @@ import (
 // maxPayload is more than the supervisor ever puts into one frame.
 const maxPayload = 64 << 10
 
-// What the frames say. The first four go in, the others come out.
+// What the frames say. The first go in, the others come out.
 const (
 	kindConfig  = 'C' // limits, as key=number lines
+	kindCommand = 'L' // how a program is run that is not Python's
 	kindProgram = 'P' // the source; the program starts
 	kindInput   = 'I' // a piece of its standard input, empty at the end
 

@@ -96,10 +96,29 @@ func Connect(s Sandbox) (*Conn, error) {
 // names in Python without the prefix, such as "nofile".
 type Rlimits map[string]int64
 
-// Run runs p within limits, which must be complete, and makes its Result but
-// for Startup. It returns when the answer is known; the sandbox is the caller's
+// A Command is how a program is run that is not Python's.
+type Command struct {
+	File string   // what the source becomes
+	Env  []string // KEY=value, beside [Env]
+	// Steps are commands. The last is the program; one before it that fails is the
+	// end. All of them share the program's time and its output.
+	Steps [][]string
+}
+
+// payload has no byte that could be taken for one of a name or an argument: NUL
+// is in none, and a command of ours has no control characters.
+func (c *Command) payload() string {
+	parts := []string{strings.Join(append([]string{c.File}, c.Env...), "\x00")}
+	for _, step := range c.Steps {
+		parts = append(parts, strings.Join(step, "\x00"))
+	}
+	return strings.Join(parts, "\x01")
+}
+
+// Run runs p, by command where it is not nil, within limits, which must be
+// complete, and makes its Result but for Startup. It returns when the answer is known; the sandbox is the caller's
 // to remove then, and may be killed already.
-func (c *Conn) Run(ctx context.Context, p fnloop.Program, limits fnloop.Limits, rlimits Rlimits) (fnloop.Result, error) {
+func (c *Conn) Run(ctx context.Context, p fnloop.Program, command *Command, limits fnloop.Limits, rlimits Rlimits) (fnloop.Result, error) {
 	r := run{
 		sandbox: c.sandbox,
 		frames:  c.frames,
@@ -114,7 +133,7 @@ func (c *Conn) Run(ctx context.Context, p fnloop.Program, limits fnloop.Limits, 
 	if p.Stderr != nil {
 		r.live[1] = relay.New(p.Stderr)
 	}
-	go r.send(p, limits, rlimits)
+	go r.send(p, command, limits, rlimits)
 	go r.receive()
 	r.wait(ctx, limits.Time)
 	r.endRelays()
@@ -163,12 +182,15 @@ func (r *run) because(c cause) { r.cause.CompareAndSwap(int32(byNothing), int32(
 
 // send hands the program over. A write fails when the sandbox is gone, which
 // the receiver learns as well.
-func (r *run) send(p fnloop.Program, limits fnloop.Limits, rlimits Rlimits) {
+func (r *run) send(p fnloop.Program, command *Command, limits fnloop.Limits, rlimits Rlimits) {
 	config := fmt.Appendf(nil, "time_ms=%d\n", limits.Time.Milliseconds())
 	for name, limit := range rlimits {
 		config = fmt.Appendf(config, "rlimit_%s=%d\n", name, limit)
 	}
 	b := appendFrame(nil, kindConfig, string(config))
+	if command != nil {
+		b = appendFrame(b, kindCommand, command.payload())
+	}
 	b = appendFrame(b, kindProgram, p.Source)
 	if len(p.Stdin) == 0 {
 		b = appendFrame(b, kindInput, "")

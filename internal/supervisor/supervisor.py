@@ -92,10 +92,14 @@ def supervise():
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         for fd in others:
-            os.close(fd)
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # it was closed already
         if not early:
             leave_supervisor()
-            import_all()
+            if not foreign:
+                import_all()
         for key, value in config.items():
             if key.startswith("rlimit_"):
                 limit = getattr(resource, key.upper())
@@ -289,6 +293,7 @@ def supervise():
 
     config = {}
     waiting = []
+    foreign = False
     if preload:
         tidy()
         pid, socket = start_early()
@@ -319,14 +324,22 @@ def supervise():
         import marshal
         code = marshal.loads(body) if body[:1] != b"\n" else compile(body, "<fnloop>", "exec")
         exec(code, {**globals(), **locals()})
+    # A foreign program, which is not Python's, is run by commands, one after the
+    # other.
+    file, variables, steps = "/tmp/main.py", [], []
+    if kind == b"L":
+        foreign = True
+        head, *steps = [part.decode().split("\0") for part in body.split(b"\1")]
+        file, *variables = head
+        kind, body = receive()
     if kind != b"P":
         fail("a frame of kind %r where the program was expected" % kind)
     try:
-        fd = os.open("/tmp/main.py", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         with open(fd, "wb") as f:
             f.write(body)
     except OSError as err:
-        fail("/tmp/main.py: %s" % err)
+        fail("%s: %s" % (file, err))
     del body
     tidy()
 
@@ -364,20 +377,53 @@ def supervise():
         _signal.signal(_signal.SIGALRM, expire)
         _signal.setitimer(_signal.ITIMER_REAL, limit / 1000 + 0.26)
 
-    try:
-        program = tell_early(None, (in_r, out_w, err_w)) if waiting else os.fork()
-    except OSError as err:
-        fail("fork: %s" % err)
-    if program == 0:
-        try:
-            become(in_r, out_w, err_w, range(3, wake_w + 1), 1000)
-            return
-        except BaseException:
-            os._exit(70)
+    theirs = [in_r, out_w, err_w]
 
-    os.close(in_r)
-    os.close(out_w)
-    os.close(err_w)
+    def begin():
+        # Starts the program, or the next of its steps; those before the last have
+        # no input. It gives 0 in a child that is to become the program.
+        command = steps.pop(0) if steps else None
+        try:
+            pid = tell_early(None, (in_r, out_w, err_w)) if waiting and not foreign else os.fork()
+        except OSError as err:
+            fail("fork: %s" % err)
+        if pid == 0:
+            try:
+                stdin = os.open("/dev/null", os.O_RDONLY) if steps else in_r
+                become(stdin, out_w, err_w, range(3, wake_w + 1), 1000)
+                if command:
+                    execute(command)
+            except BaseException:
+                os._exit(70)
+        elif not steps:
+            forget()
+        return pid
+
+    def execute(command):
+        # A shell would not have these ignored either.
+        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+        for variable in variables:
+            name, _, value = variable.partition("=")
+            os.environ[name] = value
+        try:
+            os.execvp(command[0], command)
+        except OSError as err:
+            os.write(2, ("%s cannot be run: %s\n" % (command[0], err.strerror)).encode())
+            os._exit(126)
+
+    def forget():
+        # What the program has is closed here, or its end would not be seen.
+        while theirs:
+            os.close(theirs.pop())
+
+    if foreign and waiting:
+        pid, socket = waiting.pop()
+        os.kill(pid, _signal.SIGKILL)
+        socket.close()
+    program = begin()
+    if program == 0:
+        return
     send(b"S")
 
     poll = select.poll()
@@ -451,7 +497,14 @@ def supervise():
                 break
             if pid == 0:
                 break
-            if pid == program:
+            if pid == program and how == 0 and steps and not expired:
+                try:
+                    os.kill(-1, _signal.SIGKILL)
+                except OSError:
+                    pass
+                program = begin()
+            elif pid == program:
+                forget()
                 status = how
                 took = time.monotonic() - start
                 if not expired:

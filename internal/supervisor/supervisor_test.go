@@ -158,7 +158,7 @@ func play(t *testing.T, ctx context.Context, p *puppet, script func(*puppet)) (r
 		t.Errorf("Python = %q", c.Python)
 	}
 	begin := time.Now()
-	res, err = c.Run(ctx, fnloop.Program{Source: "pass"}, limits, nil)
+	res, err = c.Run(ctx, fnloop.Program{Source: "pass"}, nil, limits, nil)
 	took = time.Since(begin)
 	p.Kill()
 	<-played

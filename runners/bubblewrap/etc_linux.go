@@ -1,8 +1,26 @@
 package bubblewrap
 
+import (
+	"path/filepath"
+	"strings"
+)
+
 // etc are the files and folders of /etc without which parts of a distribution's
-// Python packages do not work. None is secret anywhere.
-var etc = []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "mime.types", "matplotlibrc"}
+// Python packages do not work, and its R and Java not at all. None is secret
+// anywhere.
+var etc = append([]string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "mime.types", "matplotlibrc", "R"}, javaEtc()...)
+
+// javaEtc are what Debian's Java keeps in /etc, but for the folder where
+// passwords are kept.
+func javaEtc() (names []string) {
+	for _, pattern := range []string{"java-*-openjdk/*.cfg", "java-*-openjdk/*.properties", "java-*-openjdk/security"} {
+		found, _ := filepath.Glob("/etc/" + pattern)
+		for _, path := range found {
+			names = append(names, strings.TrimPrefix(path, "/etc/"))
+		}
+	}
+	return names
+}
 
 // What a sandbox has in /etc that is not the host's.
 const (

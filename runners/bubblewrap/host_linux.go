@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/language"
 	"github.com/fnloop/fnloop/internal/seccomp"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -45,6 +46,8 @@ type host struct {
 	warm          *warm // nil where none are kept ready
 	layer         string
 	preload       string
+	languages     language.Finder
+	golang        goLibrary
 
 	files [numFiles]*os.File // for bwrap to read
 
@@ -115,6 +118,7 @@ func (r *Runner) findHost(caller context.Context) (_ *host, err error) {
 		}
 		h.binds = append(h.binds, filepath.Clean(dir))
 	}
+	h.findGo()
 	h.cgroups, err = findCgroups(r.Cgroup, r.CPUs > 0)
 	if err != nil {
 		if r.Cgroup != "" || r.RequireLimits {
@@ -170,7 +174,7 @@ func (r *Runner) valid() error {
 // run with.
 func (r *Runner) probe(ctx context.Context, h *host) error {
 	limits := fnloop.Limits{Time: bootTime, Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
-	res, err := r.runCold(ctx, h, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
+	res, err := r.runCold(ctx, h, fnloop.Program{Source: supervisor.Check}, nil, limits, time.Now())
 	switch {
 	case err != nil:
 		return err
@@ -330,6 +334,7 @@ func (h *host) open(i int) (*os.File, error) {
 }
 
 func (h *host) close() error {
+	h.golang.close()
 	var errs []error
 	for _, f := range h.files {
 		if f != nil {
@@ -358,7 +363,7 @@ func (h *host) args(s spec) []string {
 	a = append(a,
 		"--cap-drop", "ALL", "--new-session", "--as-pid-1",
 		"--seccomp", fd(fileFilter), "--info-fd", fd(numFiles), "--clearenv")
-	path := "/usr/local/bin:/usr/bin:/bin"
+	path := h.searchPath()
 	if s.layer != "" {
 		path = supervisor.LayerPath(path)
 	}
@@ -384,6 +389,9 @@ func (h *host) args(s spec) []string {
 	}
 	for _, name := range etc {
 		a = append(a, "--ro-bind-try", "/etc/"+name, "/etc/"+name)
+	}
+	if h.golang.dir != "" {
+		a = append(a, "--ro-bind", h.golang.dir, language.GoDir)
 	}
 	for i, path := range paths {
 		if path != "" {

@@ -89,7 +89,8 @@ type Runner struct {
 	// costs nothing. They are imported in /tmp, and what they print is dropped. One
 	// that cannot be imported is a [*fnloop.PackageError] of every call.
 	Preload []string
-	// Logger gets a warning for whatever could not be removed after a run. Nil
+	// Logger gets a warning for whatever could not be removed after a run, and where
+	// what a language needs cannot be kept. Nil
 	// discards it.
 	Logger *slog.Logger
 

@@ -44,7 +44,11 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 		return fnloop.Result{}, err
 	}
 	defer r.host.Leave()
-	return r.run(ctx, h, p, limits, begin)
+	command, err := r.command(ctx, h, p, limits)
+	if err != nil {
+		return fnloop.Result{}, err
+	}
+	return r.run(ctx, h, p, command, limits, begin)
 }
 
 // check reports whether p can be run within limits.
@@ -89,9 +93,9 @@ func (r *Runner) enter(ctx context.Context) (*host, error) {
 type warm = pool.Pool[spec, *sandbox]
 
 // run runs p in a sandbox that is ready, or else in one of its own.
-func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, command *supervisor.Command, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
 	if h.warm == nil {
-		return r.runCold(ctx, h, p, limits, begin)
+		return r.runCold(ctx, h, p, command, limits, begin)
 	}
 	s, ready, err := h.warm.Get(ctx, r.spec(h, limits.Memory))
 	if err != nil && ctx.Err() != nil {
@@ -101,23 +105,23 @@ func (r *Runner) run(ctx context.Context, h *host, p fnloop.Program, limits fnlo
 		return fnloop.Result{}, err
 	}
 	defer h.warm.Put(s)
-	res, err := s.run(ctx, h, p, limits, begin)
+	res, err := s.run(ctx, h, p, command, limits, begin)
 	if ready && errors.Is(err, supervisor.ErrNotStarted) && ctx.Err() == nil {
 		// It went away while it waited. Should the program have begun all the
 		// same, nothing is left of what it did.
-		return r.runCold(ctx, h, p, limits, begin)
+		return r.runCold(ctx, h, p, command, limits, begin)
 	}
 	return res, err
 }
 
 // runCold runs p in a sandbox of its own, and returns when that is removed.
-func (r *Runner) runCold(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+func (r *Runner) runCold(ctx context.Context, h *host, p fnloop.Program, command *supervisor.Command, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
 	s, err := h.start(ctx, r.spec(h, limits.Memory))
 	if err != nil {
 		return fnloop.Result{}, err
 	}
 	defer s.Remove()
-	return s.run(ctx, h, p, limits, begin)
+	return s.run(ctx, h, p, command, limits, begin)
 }
 
 // Probe reports whether programs can be isolated on this host, as an [*Error]
@@ -175,7 +179,8 @@ func (r *Runner) Environment() fnloop.Environment {
 }
 
 // Inspect implements [fnloop.Inspector]. The first call runs a program that looks
-// for packages. Its error says why programs cannot be run.
+// for packages, and one that looks for languages. Its error says why programs
+// cannot be run.
 func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	h, err := r.enter(ctx)
 	if err != nil {
@@ -183,10 +188,14 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	}
 	defer r.host.Leave()
 	limits := r.bounds().Limits(fnloop.Limits{})
+	languages, err := r.languages(ctx, h)
+	if err != nil {
+		return fnloop.Environment{}, err
+	}
 	h.inspecting.Lock()
 	defer h.inspecting.Unlock()
 	if !h.inspected {
-		res, err := r.run(ctx, h, fnloop.Program{Source: supervisor.Packages}, limits, time.Now())
+		res, err := r.run(ctx, h, fnloop.Program{Source: supervisor.Packages}, nil, limits, time.Now())
 		if err != nil {
 			return fnloop.Environment{}, err
 		}
@@ -196,10 +205,11 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		h.packages, h.inspected = supervisor.Lines(res.Stdout), true
 	}
 	return fnloop.Environment{
-		Python:   h.protection.PythonVersion,
-		Packages: h.packages,
-		Writable: fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
-		Limits:   limits,
+		Python:    h.protection.PythonVersion,
+		Languages: languages.Languages(h.protection.PythonVersion),
+		Packages:  h.packages,
+		Writable:  fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
+		Limits:    limits,
 	}, nil
 }
 

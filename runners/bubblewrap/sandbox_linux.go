@@ -228,10 +228,10 @@ func (s *sandbox) explain(err error) error {
 	return fmt.Errorf("bubblewrap: %w", err)
 }
 
-// run runs p, once.
-func (s *sandbox) run(ctx context.Context, h *host, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+// run runs p, once, by command if that is not nil.
+func (s *sandbox) run(ctx context.Context, h *host, p fnloop.Program, command *supervisor.Command, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
 	startup := time.Since(begin)
-	res, err := s.conn.Run(ctx, p, limits, h.rlimits(s.spec))
+	res, err := s.conn.Run(ctx, p, command, limits, h.rlimits(s.spec))
 	res.Startup = startup
 	if err != nil && ctx.Err() == nil {
 		err = s.explain(err)

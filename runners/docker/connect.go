@@ -71,7 +71,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 		return nil, &Error{Host: place.host, Err: fmt.Errorf("%w on %s", ErrLimits, strings.Join(e.unlimited, ", ")),
 			Advice: "a rootless engine needs cgroup version 2 and delegated controllers; AllowUnlimited accepts it as it is"}
 	}
-	if e.image, err = r.findImage(ctx, e); err != nil {
+	if e.image, e.path, err = r.findImage(ctx, e); err != nil {
 		return nil, err
 	}
 	if e.podman, err = e.isPodman(ctx); err != nil {

@@ -32,7 +32,7 @@ const killTime = 30 * time.Second
 // taken for left behind.
 const maxAge = 24 * time.Hour
 
-// searchPath is the search path in a container.
+// searchPath is the search path in a container, before what the image adds to it.
 const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 // config is the whole of what a container is made of.
@@ -70,7 +70,7 @@ func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *cont
 			// up for the hosts file only.
 			NetworkDisabled: etc != "",
 			WorkingDir:      "/tmp",
-			Env:             s.env(),
+			Env:             s.env(e.path),
 			Entrypoint:      []string{or(r.Python, "python3")},
 			// -I and -S are the bootstrap's alone, not the program's.
 			Cmd:         []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source},

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"context"
 	"flag"
 	"os"
 	"runtime"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/fnloop/fnloop"
@@ -62,5 +65,33 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceWarm(t *testing.T) {
 	r := open(t, &docker.Runner{Startup: time.Minute, Warm: 4})
-	runnertest.Run(t, func(*testing.T) fnloop.Runner { return r })
+	runnertest.Run(t, func(*testing.T) fnloop.Runner { return pythonAlone{r} })
+}
+
+// A pythonAlone is a runner that does not tell of its other languages: their
+// programs are run in the same way, ready or not.
+type pythonAlone struct{ *docker.Runner }
+
+func (r pythonAlone) Unwrap() fnloop.Runner { return r.Runner }
+
+func (r pythonAlone) Inspect(ctx context.Context) (fnloop.Environment, error) {
+	env, err := r.Runner.Inspect(ctx)
+	env.Languages = nil
+	return env, err
+}
+
+// TestLanguages keeps the tests of other languages from being skipped on CI.
+func TestLanguages(t *testing.T) {
+	env, err := open(t, &docker.Runner{Startup: time.Minute}).Inspect(t.Context())
+	require.NoError(t, err)
+	var names []string
+	for _, l := range env.Languages {
+		names = append(names, l.Name)
+		assert.Regexp(t, `[0-9]+\.[0-9]+`, l.Version, l.Name)
+	}
+	if os.Getenv("CI") == "" {
+		t.Logf("languages that are here: %v", env.Languages)
+		return
+	}
+	assert.Subset(t, names, []string{"python", "bash", "javascript", "typescript", "r", "java", "go"})
 }

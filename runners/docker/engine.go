@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/fnloop/fnloop/internal/language"
 	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -43,6 +44,8 @@ type engine struct {
 	place     endpoint
 	startup   time.Duration
 	image     string // its digest or identifier: a tag may come to mean another
+	path      string // the search path in a container
+	languages language.Finder
 	etc       etc
 	cgroups   cgroups
 	memory    int64    // of the engine's host, in bytes; zero where it is not known

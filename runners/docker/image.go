@@ -4,23 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 )
 
-// findImage gives the identifier of the runner's image.
-func (r *Runner) findImage(ctx context.Context, e *engine) (string, error) {
+// findImage gives the identifier of the runner's image, and its search path.
+func (r *Runner) findImage(ctx context.Context, e *engine) (id, path string, err error) {
 	name := or(r.Image, DefaultImage)
 	image, err := e.api.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) {
-		return "", &Error{Host: e.place.host, Err: fmt.Errorf("%w: %s", ErrNoImage, name), Advice: "pull it with Runner.Prepare, or docker pull " + name}
+		return "", "", &Error{Host: e.place.host, Err: fmt.Errorf("%w: %s", ErrNoImage, name), Advice: "pull it with Runner.Prepare, or docker pull " + name}
 	}
 	if err != nil {
-		return "", e.classify(ctx, err)
+		return "", "", e.classify(ctx, err)
 	}
-	return image.ID, nil
+	path = searchPath
+	if image.Config != nil {
+		for _, kv := range image.Config.Env {
+			own, _ := strings.CutPrefix(kv, "PATH=")
+			for dir := range strings.SplitSeq(own, ":") {
+				if strings.HasPrefix(dir, "/") && !slices.Contains(strings.Split(path, ":"), dir) {
+					path += ":" + dir
+				}
+			}
+		}
+	}
+	return image.ID, path, nil
 }
 
 // Prepare pulls the image if it is not there, and then runs a first program.

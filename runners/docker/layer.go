@@ -22,9 +22,9 @@ func (r *Runner) spec(e *engine, memory int64) spec {
 	return spec{Spec: r.bounds().Spec(memory), layer: e.layer, preload: e.preload}
 }
 
-// env is the environment of a container's first process.
-func (s spec) env() []string {
-	path := searchPath
+// env is the environment of a container's first process, with the search path of
+// its image.
+func (s spec) env(path string) []string {
 	if s.layer != "" {
 		path = supervisor.LayerPath(path)
 	}

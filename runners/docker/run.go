@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/language"
 	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -41,8 +42,29 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	if err := bounds.CheckProgram(p, limits, e.memory); err != nil {
 		return fnloop.Result{}, err
 	}
-	return r.run(ctx, e, p, limits, begin)
+	var command *supervisor.Command
+	if !language.Python(p) {
+		languages, err := r.languages(ctx, e)
+		if err != nil {
+			return fnloop.Result{}, err
+		}
+		if command, err = languages.Command(p, limits.Memory); err != nil {
+			return fnloop.Result{}, err
+		}
+	}
+	return r.run(ctx, e, p, command, limits, begin)
 }
+
+// languages are those that the image has.
+func (r *Runner) languages(ctx context.Context, e *engine) (language.Set, error) {
+	return e.languages.Find(ctx, func(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
+		limits := fnloop.Limits{Time: findTime, Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
+		return r.run(ctx, e, p, nil, limits, time.Now())
+	})
+}
+
+// findTime is the limit of the program that looks for languages.
+const findTime = time.Minute
 
 // enter counts a run in and gives the engine. The caller must call
 // r.engine.Leave when it has no error.
@@ -86,11 +108,11 @@ except OSError as err:
 // run with.
 func (r *Runner) probe(ctx context.Context, e *engine) error {
 	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
-	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check + checkNames}, limits, time.Now())
+	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check + checkNames}, nil, limits, time.Now())
 	if names, wrong := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && wrong && e.etcDir(ctx) != "" {
 		e.giveUpEtc(errors.New(strings.TrimSpace(names)))
 		e.pool.Prune()
-		res, err = r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, limits, time.Now())
+		res, err = r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, nil, limits, time.Now())
 	}
 	switch {
 	case err != nil:
@@ -103,7 +125,7 @@ func (r *Runner) probe(ctx context.Context, e *engine) error {
 	return nil
 }
 
-func (r *Runner) run(ctx context.Context, e *engine, p fnloop.Program, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
+func (r *Runner) run(ctx context.Context, e *engine, p fnloop.Program, command *supervisor.Command, limits fnloop.Limits, begin time.Time) (fnloop.Result, error) {
 	spec := r.spec(e, limits.Memory)
 	for {
 		c, ready, err := e.pool.Get(ctx, spec)
@@ -112,7 +134,7 @@ func (r *Runner) run(ctx context.Context, e *engine, p fnloop.Program, limits fn
 		}
 		startup := time.Since(begin)
 		c.attend(ctx)
-		res, err := c.conn.Run(ctx, p, limits, spec.Rlimits())
+		res, err := c.conn.Run(ctx, p, command, limits, spec.Rlimits())
 		res.Startup = startup
 		gone := c.gone()
 		e.pool.Put(c)
@@ -153,7 +175,8 @@ func (r *Runner) Environment() fnloop.Environment {
 }
 
 // Inspect implements [fnloop.Inspector]. The first call runs a program that looks
-// for Python and its packages. Its error says why programs cannot be run.
+// for Python and its packages, and one that looks for languages. Its error says
+// why programs cannot be run.
 func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	e, err := r.enter(ctx)
 	if err != nil {
@@ -161,11 +184,15 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	}
 	defer r.engine.Leave()
 	limits := r.bounds().Limits(fnloop.Limits{})
+	languages, err := r.languages(ctx, e)
+	if err != nil {
+		return fnloop.Environment{}, err
+	}
 	e.inspecting.Lock()
 	defer e.inspecting.Unlock()
 	if e.python == "" {
 		source := "import platform\nprint(platform.python_version())\n" + supervisor.Packages
-		res, err := r.run(ctx, e, fnloop.Program{Source: source}, limits, time.Now())
+		res, err := r.run(ctx, e, fnloop.Program{Source: source}, nil, limits, time.Now())
 		if err != nil {
 			return fnloop.Environment{}, err
 		}
@@ -176,10 +203,11 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		e.python, e.packages = found[0], found[1:]
 	}
 	return fnloop.Environment{
-		Python:   e.python,
-		Packages: e.packages,
-		Writable: fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
-		Limits:   limits,
+		Python:    e.python,
+		Languages: languages.Languages(e.python),
+		Packages:  e.packages,
+		Writable:  fmt.Sprintf("/tmp (%d MiB)", r.bounds().Spec(limits.Memory).Tmp>>20),
+		Limits:    limits,
 	}, nil
 }
 

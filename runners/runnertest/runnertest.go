@@ -18,7 +18,8 @@ import (
 )
 
 // Run checks that the runners made by newRunner keep the promises of
-// [fnloop.Runner]. It makes one for each case; newRunner may give the same
+// [fnloop.Runner], and run programs of each language that their
+// [fnloop.Environment] names. It makes one for each case; newRunner may give the same
 // runner each time, and closes it by t.Cleanup or otherwise itself. Cases run
 // beside each other.
 //
@@ -52,6 +53,7 @@ func Run(t *testing.T, newRunner func(*testing.T) fnloop.Runner) {
 			})
 		}
 	}
+	runLanguages(t, newRunner)
 }
 
 // A testCase is one program and what is right about its Result.
@@ -60,9 +62,10 @@ type testCase struct {
 	why  string   // the rule that is broken if the case fails
 	lack []string // what a runner may say it lacks, beside execution
 
-	source string
-	stdin  string
-	limits fnloop.Limits // a zero Time means timeLimit
+	source   string
+	language string // empty is Python
+	stdin    string
+	limits   fnloop.Limits // a zero Time means timeLimit
 	// within is how long the call may take but for its startup. Zero means
 	// until shortly after the time limit.
 	within time.Duration
@@ -99,9 +102,10 @@ func (c testCase) run(t *testing.T, r fnloop.Runner) {
 	}
 	source, name := withToken(c.source)
 	p := fnloop.Program{
-		Source: source,
-		Stdin:  []byte(c.stdin),
-		Limits: c.limits,
+		Source:   source,
+		Language: c.language,
+		Stdin:    []byte(c.stdin),
+		Limits:   c.limits,
 	}
 	if p.Limits.Time == 0 {
 		p.Limits.Time = timeLimit
