@@ -142,7 +142,7 @@ func (s *Session) Fork(ctx context.Context, n int) ([]*Session, error) {
 	defer s.mu.Unlock()
 	var copies []*Session
 	for _, d := range drivers {
-		c := &Session{opener: s.opener, config: s.config, driver: d, info: d.Info(), count: s.count, names: slices.Clone(s.names), bare: s.bare}
+		c := &Session{opener: s.opener, config: s.config, driver: d, info: d.Info(), count: s.count, names: slices.Clone(s.names), bare: s.bare, onOpen: s.onOpen}
 		if s.pending != nil {
 			pending := *s.pending
 			c.pending = &pending

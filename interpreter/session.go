@@ -66,6 +66,11 @@ type Session struct {
 	names   []string
 	pending *Loss // to be told with the next Execution
 	bare    bool  // nothing can be lost: no cell has run since the last loss was told
+
+	// onOpen, if not nil, puts files into each sandbox but the first. Empty says
+	// that it has yet to do so.
+	onOpen func(context.Context, *Session) error
+	empty  bool
 }
 
 // Open starts an interpreter on r. Its error has [ErrUnsupported] in it when r
@@ -149,8 +154,42 @@ func (s *Session) open(ctx context.Context) (Driver, error) {
 		return nil, errors.Join(fmt.Errorf("interpreter: %w", ErrClosed), d.Close())
 	}
 	defer s.mu.Unlock()
-	s.driver, s.info = d, d.Info()
+	s.driver, s.info, s.empty = d, d.Info(), s.onOpen != nil
 	return d, nil
+}
+
+// refill has files put into a sandbox that was opened anew, and reports whether
+// there are any then. It must be the caller's turn.
+func (s *Session) refill(ctx context.Context) (restored bool, err error) {
+	s.mu.Lock()
+	empty := s.empty
+	s.mu.Unlock()
+	if !empty {
+		return false, nil
+	}
+	if restored, err = filled(ctx, s, s.onOpen); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.empty = false
+	if s.pending != nil {
+		s.pending.FilesKept = restored
+	}
+	return restored, nil
+}
+
+// filled calls onOpen and reports whether there are files then.
+func filled(ctx context.Context, s *Session, onOpen func(context.Context, *Session) error) (bool, error) {
+	err := onOpen(ctx, s)
+	if err != nil {
+		return false, fmt.Errorf("interpreter: the files of the conversation: %w", err)
+	}
+	files, err := s.List(ctx)
+	if err != nil {
+		return false, fmt.Errorf("interpreter: the files of the conversation: %w", err)
+	}
+	return len(files) > 0, nil
 }
 
 // live is ctx, ended by Close too.
@@ -242,7 +281,11 @@ func (s *Session) Run(ctx context.Context, c Cell) (Execution, error) {
 			startup = 0
 		}
 		out := newCollector(c)
-		e, err := d.Run(ctx, c, out)
+		var e Execution
+		_, err := s.refill(ctx)
+		if err == nil {
+			e, err = d.Run(ctx, c, out)
+		}
 		out.close()
 		if errors.Is(err, ErrGone) && again {
 			// It was not started, so that this runs nothing twice.
@@ -257,6 +300,11 @@ func (s *Session) Run(ctx context.Context, c Cell) (Execution, error) {
 		e.Startup = startup
 		out.into(&e)
 		s.account(&e)
+		if e.Loss != nil && !e.Loss.FilesKept && s.onOpen != nil {
+			if _, err := s.open(ctx); err == nil { // else the next cell tries again
+				e.Loss.FilesKept, _ = s.refill(ctx)
+			}
+		}
 		if e.Status == StatusInterrupted && ctx.Err() != nil {
 			err = ctx.Err()
 			if cause := context.Cause(ctx); cause != err {

@@ -58,7 +58,9 @@ type Sessions struct {
 	// OnOpen, if not nil, is called with each session before anything runs in it,
 	// with the context of what it was opened for, so that the files of the
 	// conversation can be put there: those that a user has uploaded, and those
-	// that OnCell kept. Its error is that of the opening.
+	// that OnCell kept. It is called again when the sandbox of a session is lost and
+	// another one takes its place. It must not run cells. Its error is that of the
+	// opening.
 	OnOpen func(ctx context.Context, s *Session) error
 	// OnCell, if not nil, is called with each execution before the model reads
 	// of it, so that figures and files can be kept: s has the files. It is called
@@ -145,6 +147,7 @@ func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
 		switch {
 		case err == nil:
 			session.know(st.Names)
+			session.onOpen = s.OnOpen
 			sl.cells, sl.names = st.Cells, st.Names
 			if err := s.fill(sl, session); err != nil {
 				return nil, err
@@ -284,15 +287,12 @@ func (s *Sessions) open(ctx context.Context) (session *Session, restored bool, e
 	if err != nil || s.OnOpen == nil {
 		return session, false, err
 	}
-	var files []File
-	if err = s.OnOpen(ctx, session); err == nil {
-		files, err = session.List(ctx)
-	}
-	if err != nil {
+	if restored, err = filled(ctx, session, s.OnOpen); err != nil {
 		_ = session.Close() // nobody has used it
-		return nil, false, fmt.Errorf("interpreter: the files of the conversation: %w", err)
+		return nil, false, err
 	}
-	return session, len(files) > 0, nil
+	session.onOpen = s.OnOpen
+	return session, restored, nil
 }
 
 // use keeps a session from being closed. The mutex is held.

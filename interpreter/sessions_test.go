@@ -2,6 +2,7 @@ package interpreter_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -411,6 +412,60 @@ func TestSessionsCrowd(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Positive(t, kept.Load())
+}
+
+// A sandbox that takes the place of one that was lost has the files too, and the
+// model is told so.
+func TestSessions_onOpenAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		kill    string // the cell that the sandbox is lost in, or before
+		away    int    // how often the store fails after the first time
+		notices []string
+	}{
+		{"between two cells", "before two", 0, []string{"", "files are kept", ""}},
+		{"in a cell", "in two", 0, []string{"", "files are kept", ""}},
+		{"in a cell, while the store is away", "in two", 1, []string{"", "and so are files", ""}},
+		{"between two cells, while the store is away", "before two", 1, []string{"", "not run", "files are kept"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			runner := &fake.Runner{}
+			runner.Cells = func(ctx context.Context, i *fake.Interpreter, c interpreter.Cell) (interpreter.Execution, error) {
+				if tt.kill == "in "+c.Source {
+					i.Kill()
+					<-ctx.Done()
+				}
+				files, err := i.List(ctx)
+				if err != nil {
+					return interpreter.Execution{}, err
+				}
+				return interpreter.Execution{Stdout: fmt.Sprint(len(files)), Names: []string{c.Source}}, nil
+			}
+			opened := 0
+			s := managed(t, &interpreter.Sessions{Runner: runner, OnOpen: func(ctx context.Context, s *interpreter.Session) error {
+				if opened++; opened > 1 && opened <= 1+tt.away {
+					return errors.New("the store is away")
+				}
+				return s.Put(ctx, "data.csv", strings.NewReader("a,b\n"))
+			}})
+			loop := asks(t, s, rt.PerConversation(python("call_1", "one"), rt.Text("1"), python("call_2", "two"), rt.Text("2"), python("call_3", "three"), rt.Text("3")))
+			var a *fnloop.Answer
+			for n, prompt := range []string{"one", "two", "three"} {
+				if n == 1 && tt.kill == "before two" {
+					runner.Interpreters()[0].Kill()
+				}
+				var err error
+				a, err = loop.Continue(t.Context(), cmp.Or(a, new(fnloop.Answer)), prompt)
+				require.NoError(t, err)
+				if want := tt.notices[n]; want == "" {
+					assert.NotContains(t, a.Calls[0].Text, "notice", prompt)
+				} else {
+					assert.Contains(t, a.Calls[0].Text, want, prompt)
+				}
+			}
+			assert.Equal(t, "1", result(t, a.Calls[0]).Stdout, "the file is there")
+		})
+	}
 }
 
 func TestSessions_onOpen(t *testing.T) {
