@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/openai/openai-go/v3/conversations"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
@@ -48,20 +49,59 @@ type HistoryEntry struct {
 func (a *Answer) History() []HistoryEntry { return a.history(a.Items) }
 
 // FetchHistory is [Answer.History] of a conversation that the API keeps: it reads
-// the response that the conversation continues from, and what that had for its
-// input. The error is a [*RequestError] if the API does not answer, which may have
-// deleted the response since.
+// the items of a conversation object, or else the response that the conversation
+// continues from and what that had for its input. The error is a [*RequestError] if
+// the API does not answer, which may have deleted them since.
 func FetchHistory(ctx context.Context, client *responses.ResponseService, a *Answer, opts ...option.RequestOption) ([]HistoryEntry, error) {
-	if a.ID == "" || len(a.Items) > 0 {
+	var items []json.RawMessage
+	var err error
+	switch {
+	case len(a.Items) > 0 || a.ID == "" && a.Conversation == "":
 		return a.History(), nil
+	case a.Conversation != "":
+		service := conversations.NewItemService(client.Options...)
+		items, err = newestFirst(service.ListAutoPaging(ctx, a.Conversation, conversations.ItemListParams{
+			Order: conversations.ItemListParamsOrderDesc, Limit: param.NewOpt[int64](100), Include: historyIncludes,
+		}, opts...))
+	default:
+		items, err = fetchResponse(ctx, client, a.ID, opts)
 	}
-	last, err := client.Get(ctx, a.ID, responses.ResponseGetParams{}, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return a.history(items), nil
+}
+
+// historyIncludes are what the API leaves out of lists unless it is asked for.
+var historyIncludes = []responses.ResponseIncludable{responses.ResponseIncludableMessageInputImageImageURL}
+
+// fetchResponse gives the items of a response and of all that it continues.
+func fetchResponse(ctx context.Context, client *responses.ResponseService, id string, opts []option.RequestOption) ([]json.RawMessage, error) {
+	last, err := client.Get(ctx, id, responses.ResponseGetParams{}, opts...)
 	if err != nil {
 		return nil, classify(err, nil).err
 	}
-	list := client.InputItems.ListAutoPaging(ctx, a.ID, responses.InputItemListParams{
-		Order: responses.InputItemListParamsOrderDesc, Limit: param.NewOpt[int64](100), // the API's default order
-	}, opts...)
+	items, err := newestFirst(client.InputItems.ListAutoPaging(ctx, id, responses.InputItemListParams{
+		Order: responses.InputItemListParamsOrderDesc, Limit: param.NewOpt[int64](100), Include: historyIncludes,
+	}, opts...))
+	if err != nil {
+		return nil, err
+	}
+	r, err := decodeResponse([]byte(last.RawJSON()))
+	if err != nil {
+		return nil, err
+	}
+	return append(items, r.items()...), nil
+}
+
+// newestFirst reads a list in the API's own order, and gives it with the oldest item
+// first.
+func newestFirst[T interface{ RawJSON() string }](list interface {
+	Next() bool
+	Current() T
+	Err() error
+},
+) ([]json.RawMessage, error) {
 	var items []json.RawMessage
 	for list.Next() {
 		items = append(items, json.RawMessage(list.Current().RawJSON()))
@@ -70,11 +110,7 @@ func FetchHistory(ctx context.Context, client *responses.ResponseService, a *Ans
 		return nil, classify(err, nil).err
 	}
 	slices.Reverse(items)
-	r, err := decodeResponse([]byte(last.RawJSON()))
-	if err != nil {
-		return nil, err
-	}
-	return a.history(append(items, r.items()...)), nil
+	return items, nil
 }
 
 // history are items of the conversation, and what it does not hold yet.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,17 +18,21 @@ import (
 // A page that is loaded again shows the conversation, wherever it is kept.
 func TestHistory(t *testing.T) {
 	png := fnloop.Content{ImageURL: "data:image/png;base64,iVBORw0KGgo=", Detail: "low"}
-	for _, kept := range []string{"stateless", "items", "API"} {
+	for _, kept := range []string{"stateless", "items", "API", "conversation"} {
 		t.Run(kept, func(t *testing.T) {
-			loop, _ := play(t,
+			loop, srv := play(t,
 				rt.Join(rt.Reasoning("I should add"), rt.Commentary("Let me add"), rt.Call("call_1", "add", `{"a":2,"b":3}`), rt.Item(searchItem)),
 				rt.Text("It is 5."), rt.Text("Welcome."), rt.Error(400, "invalid_prompt", "no"))
 			loop.Tools = []fnloop.Tool{adder()}
 			loop.KeepItems = kept == "items"
-			if kept == "stateless" {
+			from := new(fnloop.Answer)
+			switch kept {
+			case "stateless":
 				loop.State = fnloop.Stateless
+			case "conversation":
+				loop.State, from.Conversation = fnloop.InConversation, newConversation(t, srv)
 			}
-			ans, err := loop.Run(t.Context(), "2+3?", png)
+			ans, err := loop.Continue(t.Context(), from, "2+3?", png)
 			require.NoError(t, err)
 			ans, err = loop.Continue(t.Context(), store(t, ans), "Thanks")
 			require.NoError(t, err)
@@ -36,7 +41,7 @@ func TestHistory(t *testing.T) {
 			ans = store(t, ans)
 
 			history := ans.History()
-			if kept == "API" {
+			if kept == "API" || kept == "conversation" {
 				assert.Len(t, history, 1, "the Answer has only what no response took in")
 				history, err = fnloop.FetchHistory(t.Context(), loop.Client.(*responses.ResponseService), ans)
 				require.NoError(t, err)
@@ -129,6 +134,41 @@ func TestHistoryOfOddItems(t *testing.T) {
 	assert.Empty(t, h[7].Call.Text)
 	assert.Equal(t, "brand_new_call", h[8].Hosted.Kind)
 	assert.Equal(t, fnloop.HistoryEntry{Role: "assistant", Text: "I was saying", Unanswered: true}, h[9])
+}
+
+// A conversation object has more than one page of items, some of which somebody
+// else has written, and outlives the response that it ended with.
+func TestHistoryOfAConversation(t *testing.T) {
+	loop, srv := play(t, rt.Always(func(turn *rt.Turn) rt.Reply { return rt.Text("You said " + turn.Prompt()) }))
+	loop.State = fnloop.InConversation
+	client := loop.Client.(*responses.ResponseService)
+	ans := &fnloop.Answer{Conversation: newConversation(t, srv)}
+	h, err := fnloop.FetchHistory(t.Context(), client, ans)
+	require.NoError(t, err)
+	assert.Empty(t, h)
+	for i := range 60 {
+		ans, err = loop.Continue(t.Context(), ans, fmt.Sprint(i))
+		require.NoError(t, err)
+	}
+	_, err = client.New(t.Context(), responses.ResponseNewParams{
+		Model: "m", Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt("of another program")},
+		Conversation: responses.ResponseNewParamsConversationUnion{OfString: param.NewOpt(ans.Conversation)},
+	})
+	require.NoError(t, err)
+	srv.Forget(ans.ID)
+	ans.AddPrompt("not sent")
+	h, err = fnloop.FetchHistory(t.Context(), client, store(t, ans))
+	require.NoError(t, err)
+	require.Len(t, h, 123)
+	assert.Equal(t, fnloop.HistoryEntry{Role: "user", Text: "0"}, h[0])
+	assert.Equal(t, "You said 59", h[119].Text)
+	assert.Equal(t, "You said of another program", h[121].Text)
+	assert.Equal(t, fnloop.HistoryEntry{Role: "user", Text: "not sent", Unanswered: true}, h[122])
+
+	_, err = fnloop.FetchHistory(t.Context(), client, &fnloop.Answer{Conversation: "conv_gone"})
+	var request *fnloop.RequestError
+	require.ErrorAs(t, err, &request)
+	assert.Equal(t, 404, request.StatusCode)
 }
 
 func TestHistoryThatTheAPIHasLost(t *testing.T) {

@@ -144,6 +144,7 @@ func NewServer(script ...Reply) *Server {
 		"POST /v1/conversations":             s.newConversation,
 		"GET /v1/conversations/{id}":         s.getConversation,
 		"DELETE /v1/conversations/{id}":      s.removeConversation,
+		"GET /v1/conversations/{id}/items":   s.listConversation,
 		"/":                                  s.unknownURL,
 	} {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, handle) })

@@ -1,9 +1,11 @@
 package responsestest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -33,7 +35,7 @@ func (s *Server) remove(x *exchange) {
 	x.send(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`, id))
 }
 
-// listInput lists the input items of a response, the newest first, those of its ancestors included.
+// listInput lists the input items of a response, those of its ancestors included.
 func (s *Server) listInput(x *exchange) {
 	resp := s.lookup(x)
 	if resp == nil {
@@ -43,18 +45,62 @@ func (s *Server) listInput(x *exchange) {
 	if resp.parent != nil {
 		items = resp.parent.history()
 	}
-	items = append(items, resp.input...)
-	data := make([]json.RawMessage, 0, len(items))
-	first, last := "null", "null"
-	for i := len(items) - 1; i >= 0; i-- {
-		data = append(data, items[i].raw)
-		last = strconv.Quote(items[i].id)
-		if first == "null" {
-			first = last
+	sendPage(x, append(items, resp.input...))
+}
+
+// listConversation lists the items of a conversation.
+func (s *Server) listConversation(x *exchange) {
+	id := x.r.PathValue("id")
+	s.mu.Lock()
+	c, ok := s.conversations[id]
+	var items []*item
+	if ok {
+		items = slices.Clone(c.items)
+	}
+	s.mu.Unlock()
+	if !ok {
+		x.refuse(notFound("Conversation with id '%s' not found.", id))
+		return
+	}
+	sendPage(x, items)
+}
+
+// sendPage sends a part of a list, as the parameters order, limit and after say: the newest first, unless
+// the order is asc. The texts of its refusals are invented.
+func sendPage(x *exchange, items []*item) {
+	query := x.r.URL.Query()
+	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), "20"))
+	if err != nil || limit < 1 || limit > 100 {
+		x.refuse(invalid("", "limit", "Invalid 'limit': expected a number from 1 to 100."))
+		return
+	}
+	switch order := cmp.Or(query.Get("order"), "desc"); order {
+	case "desc":
+		slices.Reverse(items)
+	case "asc":
+	default:
+		x.refuse(invalid("", "order", "Invalid 'order': expected 'asc' or 'desc'."))
+		return
+	}
+	if after := query.Get("after"); after != "" {
+		i := slices.IndexFunc(items, func(it *item) bool { return it.id == after })
+		if i < 0 {
+			x.refuse(invalid("", "after", "Item with id '%s' not found.", after))
+			return
 		}
+		items = items[i+1:]
+	}
+	more := len(items) > limit
+	items = items[:min(limit, len(items))]
+	data, first, last := make([]json.RawMessage, len(items)), "null", "null"
+	for i, it := range items {
+		data[i] = it.raw
+	}
+	if len(items) > 0 {
+		first, last = strconv.Quote(items[0].id), strconv.Quote(items[len(items)-1].id)
 	}
 	list, _ := json.Marshal(data)
-	x.send(http.StatusOK, fmt.Appendf(nil, `{"object":"list","data":%s,"first_id":%s,"has_more":false,"last_id":%s}`, list, first, last))
+	x.send(http.StatusOK, fmt.Appendf(nil, `{"object":"list","data":%s,"first_id":%s,"has_more":%t,"last_id":%s}`, list, first, more, last))
 }
 
 func (s *Server) newConversation(x *exchange) {
@@ -70,7 +116,9 @@ func (s *Server) newConversation(x *exchange) {
 			x.refuse(bad)
 			return
 		}
-		c.items = items
+		for _, it := range items {
+			c.items = append(c.items, s.identify(it))
+		}
 	}
 	c.id = s.newID("conv")
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package responsestest_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -97,6 +98,42 @@ func TestStored(t *testing.T) {
 	_, e := refused(t, srv, chained)
 	require.Equal(t, "previous_response_not_found", e["code"])
 	require.NoError(t, srv.Err())
+}
+
+// Lists come in pages, and a conversation has the items of all its responses.
+func TestLists(t *testing.T) {
+	srv := serve(t, responsestest.Always(func(*responsestest.Turn) responsestest.Reply { return responsestest.Text("yes") }))
+	_, c := do(t, srv, "POST", "/conversations", `{"items":[{"role":"user","content":[{"type":"input_text","text":"earlier"}]}]}`)
+	id := c["id"].(string)
+	var last document
+	for i := range 12 {
+		last = create(t, srv, fmt.Sprintf(`{"model":"m","input":"no %d","conversation":%q}`, i, id))
+	}
+	var texts []string
+	after, pages := "", 0
+	for more := true; more; pages++ {
+		_, list := do(t, srv, "GET", "/conversations/"+id+"/items?order=asc&limit=10"+after, "")
+		for i := range list["data"].([]any) {
+			texts = append(texts, fmt.Sprint(list.at("data", i, "content", 0, "text")))
+		}
+		more = list["has_more"].(bool)
+		after = "&after=" + list["last_id"].(string)
+	}
+	require.Equal(t, 3, pages)
+	require.Len(t, texts, 25)
+	require.Equal(t, []string{"earlier", "no 0", "yes", "no 1"}, texts[:4])
+	_, list := do(t, srv, "GET", "/conversations/"+id+"/items", "")
+	require.Len(t, list["data"], 20)
+	require.Equal(t, last.at("output", 0, "id"), list["first_id"], "the newest comes first")
+	_, list = do(t, srv, "GET", "/responses/"+last.id()+"/input_items?limit=1", "")
+	require.Equal(t, "no 11", list.at("data", 0, "content", 0, "text"))
+	for _, query := range []string{"limit=0", "limit=101", "limit=x", "order=up", "after=msg_none"} {
+		status, d := do(t, srv, "GET", "/conversations/"+id+"/items?"+query, "")
+		require.Equal(t, http.StatusBadRequest, status, query)
+		require.NotEmpty(t, d.at("error", "message"), query)
+	}
+	status, _ := do(t, srv, "GET", "/conversations/conv_none/items", "")
+	require.Equal(t, http.StatusNotFound, status)
 }
 
 func TestNotStored(t *testing.T) {
