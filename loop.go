@@ -54,6 +54,11 @@ type Loop struct {
 	// exceed it. The run then ends with ErrMaxTokens. Each Continue is a run of
 	// its own.
 	MaxTokens int64
+	// OtherTokens, if not nil, is asked before each request how many tokens other
+	// runs have used that MaxTokens bounds too, such as those of the same user
+	// today. What they use while the response is made is seen at the next request.
+	// It is not called where MaxTokens is not set. Its error ends the run.
+	OtherTokens func(context.Context) (int64, error)
 	// MaxRepeats is how many turns in a row may repeat the one before, with the
 	// same calls and the same outputs, before the run stops with ErrRepeating.
 	// Zero or less means no limit.

@@ -279,6 +279,56 @@ func TestMaxTokens(t *testing.T) {
 	assert.Equal(t, []string{"call_2", "yes"}, outputs(t, posts(t, srv)[2]))
 }
 
+// Tokens that other runs use meanwhile count too.
+func TestOtherTokens(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		most     int64
+		others   []int64
+		requests int
+		used     string // in the error, empty if there is none
+	}{
+		{"none", 1000, []int64{0, 0}, 2, ""},
+		{"used up before the run", 1000, []int64{1000}, 0, "1000 of 1000"},
+		{"used up in the meantime", 1000, []int64{900, 990}, 1, "1005 of 1000"},
+		{"without a bound nobody asks", 0, nil, 2, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			loop, srv := play(t, rt.Always(func(turn *rt.Turn) rt.Reply {
+				reply := rt.Text("done")
+				if len(turn.Outputs()) == 0 {
+					reply = rt.Call("call_1", "ok", "{}")
+				}
+				reply.Usage = &rt.Usage{InputTokens: 10, OutputTokens: 5}
+				return reply
+			}))
+			asked := 0
+			loop.Tools, loop.MaxTokens = []fnloop.Tool{echo("ok", "yes")}, tt.most
+			loop.OtherTokens = func(context.Context) (int64, error) {
+				asked++
+				return tt.others[asked-1], nil
+			}
+			ans, err := loop.Run(t.Context(), "hi")
+			assert.Len(t, srv.Requests(), tt.requests)
+			assert.Equal(t, len(tt.others), asked)
+			if tt.used == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, fnloop.ErrMaxTokens)
+			require.ErrorContains(t, err, tt.used)
+			assert.Equal(t, fnloop.StopMaxTokens, ans.Stop)
+		})
+	}
+	loop, srv := play(t)
+	loop.MaxTokens, loop.OtherTokens = 10, func(context.Context) (int64, error) { return 0, errors.New("no database") }
+	ans, err := loop.Run(t.Context(), "hi")
+	require.ErrorContains(t, err, "OtherTokens: no database")
+	assert.Equal(t, fnloop.StopAborted, ans.Stop)
+	assert.Equal(t, "hi", ans.Prompt, "which the next Continue sends")
+	assert.Empty(t, srv.Requests())
+}
+
 func TestItemsOfALoopThatStopsKeepingThem(t *testing.T) {
 	loop, srv := play(t, rt.Text("one"), rt.Error(400, "x", "no"), rt.Text("two"), rt.Text("three"))
 	loop.KeepItems = true

@@ -34,14 +34,37 @@ func (r *run) nextResponse(ctx context.Context) (*response, error) {
 // nextRequest is newRequest, unless the run has used its tokens. A *ConfigError
 // says that nothing was sent, so what a hook breaks later is an error of the hook.
 func (r *run) nextRequest(ctx context.Context) (responses.ResponseNewParams, error) {
-	if most := r.loop.MaxTokens; most > 0 && r.answer.Usage.TotalTokens >= most {
-		return responses.ResponseNewParams{}, fmt.Errorf("%w: %d of %d tokens were used", ErrMaxTokens, r.answer.Usage.TotalTokens, most)
+	if err := r.checkTokens(ctx); err != nil {
+		return responses.ResponseNewParams{}, err
 	}
 	params, err := r.newRequest(ctx)
 	if c, ok := err.(*ConfigError); ok && r.began {
 		err = &hookError{"BeforeRequest", errors.New(strings.TrimPrefix(c.Field, "BeforeRequest: ") + ": " + c.Reason)}
 	}
 	return params, err
+}
+
+// checkTokens is an error when MaxTokens are used.
+func (r *run) checkTokens(ctx context.Context) error {
+	most := r.loop.MaxTokens
+	if most <= 0 {
+		return nil
+	}
+	used := r.answer.Usage.TotalTokens
+	if r.loop.OtherTokens != nil {
+		var others int64
+		if err := r.callHook(ctx, "OtherTokens", func() (err error) {
+			others, err = r.loop.OtherTokens(ctx)
+			return err
+		}); err != nil {
+			return err
+		}
+		used += others
+	}
+	if used >= most {
+		return fmt.Errorf("%w: %d of %d tokens were used", ErrMaxTokens, used, most)
+	}
+	return nil
 }
 
 // send sends a request, as often as it takes and the Loop allows, and returns the

@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
 	"sync"
 )
@@ -99,12 +100,44 @@ func (t *Transcript) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		data, err := encodeEvent(e)
-		if err != nil {
-			return nil, err
+		data, kept := e.(keptEvent)
+		if !kept {
+			var err error
+			if data.json, err = encodeEvent(e); err != nil {
+				return nil, err
+			}
 		}
-		b.Write(data)
+		b.Write(data.json)
 	}
 	b.WriteByte(']')
 	return b.Bytes(), nil
 }
+
+// UnmarshalJSON reads what MarshalJSON gave, so that the events of a run that was
+// cut short come before those of the process that goes on with it. It replaces
+// the events so far.
+func (t *Transcript) UnmarshalJSON(data []byte) error {
+	var kept []json.RawMessage
+	if err := json.Unmarshal(data, &kept); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries = nil
+	for _, event := range kept {
+		var head struct{ Type string }
+		if err := json.Unmarshal(event, &head); err != nil {
+			return err
+		}
+		t.entries = append(t.entries, keptEvent{event, head.Type})
+	}
+	return nil
+}
+
+// A keptEvent is one of a stored Transcript.
+type keptEvent struct {
+	json []byte
+	name string
+}
+
+func (e keptEvent) Type() string { return e.name }

@@ -74,3 +74,21 @@ type custom struct {
 }
 
 func (custom) Type() string { return "custom" }
+
+// The events of a run that another process goes on with stay as they were stored,
+// also where the database has ordered their members anew.
+func TestTranscript_goesOn(t *testing.T) {
+	stored := `[{"text":"a","item":0,"type":"text_delta"},{"kind":{"deep":[1]},"type":"of a handler"}]`
+	transcript := fnloop.Transcript{View: fnloop.View{Reasoning: true}}
+	transcript.Add(fnloop.TextDelta{Text: "what was here before"})
+	require.NoError(t, json.Unmarshal([]byte(stored), &transcript))
+	transcript.Add(fnloop.TextDelta{Text: "b", Item: 0})
+	transcript.Add(fnloop.TextDelta{Text: "c", Item: 0})
+	got, err := json.Marshal(&transcript)
+	require.NoError(t, err)
+	assert.JSONEq(t, stored[:len(stored)-1]+`,{"type":"text_delta","text":"bc","item":0}]`, string(got))
+
+	for _, bad := range []string{`{}`, `[1]`, `["x"]`, `[{"type":1}]`} {
+		assert.Error(t, json.Unmarshal([]byte(bad), &transcript), bad)
+	}
+}

@@ -60,6 +60,21 @@ func (t *Turn) Output(callID string) (string, bool) {
 	return "", false
 }
 
+// Outputs returns the outputs of the calls since the last message of the user, in
+// order. Of an array of parts an output is the texts.
+func (t *Turn) Outputs() []string {
+	var outputs []string
+	for _, raw := range t.Input {
+		o, _ := decodeObject(raw)
+		if o.str("role") == "user" {
+			outputs = nil
+		} else if o.has("output") {
+			outputs = append(outputs, contentText(o["output"]))
+		}
+	}
+	return outputs
+}
+
 // contentText returns a string, or the texts of an array of parts.
 func contentText(v json.RawMessage) string {
 	var text string

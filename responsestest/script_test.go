@@ -2,6 +2,7 @@ package responsestest_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -214,4 +215,26 @@ func BenchmarkConversations(b *testing.B) {
 			}
 		}
 	})
+}
+
+func TestTurn_Outputs(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		input string
+		want  []string
+	}{
+		{"none", `[{"role":"user","content":"hi"}]`, nil},
+		{"in order, a custom tool's and one of parts too", `[{"role":"user","content":"hi"},
+			{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},
+			{"type":"function_call_output","call_id":"a","output":"1"},
+			{"type":"custom_tool_call_output","call_id":"b","output":[{"type":"input_text","text":"2"},{"type":"input_text","text":"3"}]}]`, []string{"1", "23"}},
+		{"those before the last message are left out", `[{"type":"function_call_output","call_id":"a","output":"1"},
+			{"role":"user","content":"and?"},{"type":"function_call_output","call_id":"b","output":"2"}]`, []string{"2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var turn responsestest.Turn
+			require.NoError(t, json.Unmarshal([]byte(tt.input), &turn.Input))
+			require.Equal(t, tt.want, turn.Outputs())
+		})
+	}
 }
