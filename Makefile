@@ -4,6 +4,7 @@
 GO            ?= go
 FUZZTIME      ?= 20s
 BENCHTIME     ?= 1s
+PICTURES      ?= docs
 PKGS          ?= ./...
 GOLANGCI_LINT  = v2.15.0
 TOOL           = $(GO) tool -modfile=tools/go.mod
@@ -33,8 +34,9 @@ chat: ## install the sandbox where it is missing and serve the chat of examples/
 	cd examples/chat && $(GO) build -o ../../bin/chat .
 	bin/chat -db .cache/chat.db
 
-screenshots: ## make the pictures of the chat in docs/, with Chromium
-	cd examples/chat && $(GO) test -count=1 -run 'TestBrowser_(chart|approval)' -screenshots ../../docs .
+screenshots: ## make the pictures of the chat in PICTURES (docs), with Chromium
+	@mkdir -p $(PICTURES)
+	cd examples/chat && $(GO) test -count=1 -run 'TestBrowser_(chart|approval)' -screenshots $(abspath $(PICTURES)) .
 
 build: ## build every package, and askpy into bin/
 	$(GO) build ./...

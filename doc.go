@@ -67,7 +67,8 @@
 // as the model writes it, calls as they start and finish, what programs print.
 // The last event, [Done], holds the Answer. [WriteSSE] sends the events to a
 // browser, which is shown what a [View] lets through. A [Hub] keeps runs that
-// outlive the request that started them. Packages aisdk and agui write the events
+// outlive the request that started them. Package chatstore keeps their
+// conversations in a database. Packages aisdk and agui write the events
 // for two kinds of front ends, and package otelloop makes traces and metrics.
 //
 // # Approval

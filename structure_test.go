@@ -27,6 +27,7 @@ const module = "github.com/fnloop/fnloop"
 // package is not among them: it doubles the size of a program and more than
 // doubles the time to build one.
 var openai = []string{
+	"github.com/openai/openai-go/v3/conversations",
 	"github.com/openai/openai-go/v3/option",
 	"github.com/openai/openai-go/v3/packages/...",
 	"github.com/openai/openai-go/v3/responses",
@@ -48,6 +49,7 @@ var mayImport = []struct {
 	{"agui", []string{".", "./internal/uistream"}},
 	{"otelloop", slices.Concat(openai, []string{".", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/otel"})},
 	{"interpreter", []string{".", "./internal/excerpt", "./internal/relay"}},
+	{"chatstore", []string{".", "./interpreter"}},          // and no driver of a database
 	{"runners/runnertest", []string{".", "./interpreter"}}, // a stranger's runner inherits nothing
 	{"runners/fake", []string{".", "./internal/relay", "./interpreter"}},
 	{"runners/bubblewrap", []string{".", "./internal/...", "./interpreter", "golang.org/x/sys/..."}},

@@ -291,7 +291,7 @@ func TestBrowser_picture(t *testing.T) {
 // HTML that code has made is shown, and runs nothing.
 func TestBrowser_html(t *testing.T) {
 	b := browse(t, launch(t).url)
-	b.do(chromedp.Evaluate[chromedp.Void](`show.shown({call: "call_1", html: "<table><tr><td>forty-two</td></tr></table><script>parent.hacked = 1</scr" + "ipt><img src=x onerror='parent.hacked = 1'><img src='https://example.com/tracker.png'>"})`))
+	b.do(chromedp.Evaluate[chromedp.Void](`show.figure({call: "call_1", html: "<table><tr><td>forty-two</td></tr></table><script>parent.hacked = 1</scr" + "ipt><img src=x onerror='parent.hacked = 1'><img src='https://example.com/tracker.png'>"})`))
 	b.until("document.querySelector('.call iframe')?.contentDocument?.body?.innerText.includes('forty-two')")
 	b.until("parseInt(document.querySelector('.call iframe').style.height) > 20")
 	assert.True(t, eval[bool](b, "window.hacked === undefined"))

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,13 +21,17 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/sdk/trace"
+	_ "modernc.org/sqlite"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/chatstore"
+	"github.com/fnloop/fnloop/interpreter"
 	"github.com/fnloop/fnloop/otelloop"
 	"github.com/fnloop/fnloop/responsestest"
 	"github.com/fnloop/fnloop/runners/bubblewrap"
@@ -76,17 +81,20 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	defer runner.Close()
 
-	db, err := openStore(ctx, *dsn)
+	hub := &fnloop.Hub{Logger: log}
+	store, err := openStore(ctx, *dsn)
 	if err != nil {
 		return err
 	}
-	defer db.db.Close()
-	sessions := newSessions(runner, db)
+	defer store.DB.Close()
+	store.Running, store.Budget, store.Logger = hub.Running, *budget, log
+	sessions := &interpreter.Sessions{Runner: runner}
 	defer sessions.Close()
+	store.KeepFiles(sessions)
 
 	loop := &fnloop.Loop{
 		Model: *model, Instructions: instructions,
-		Tools:  []fnloop.Tool{sessions.Tool(), ordersTool(db), refundTool(db)},
+		Tools:  []fnloop.Tool{sessions.Tool(), ordersTool(store.DB), refundTool(store.DB)},
 		Logger: log,
 	}
 	if key := os.Getenv("OPENAI_API_KEY"); key != "" {
@@ -107,8 +115,7 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 
-	s := &server{store: db, loop: loop, sessions: sessions, budget: *budget, patience: time.Minute, log: log}
-	s.hub.Logger = log
+	s := &server{store: store, loop: loop, hub: hub, log: log}
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		return err
@@ -128,12 +135,33 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	// Answers that are being written come first, with their readers.
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), *drain)
 	defer cancel()
-	if err := s.hub.Drain(wait); err != nil {
+	if err := hub.Drain(wait); err != nil {
 		log.Warn("answers were cut short; their chats can go on from there", "error", err)
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return web.Shutdown(last)
+}
+
+// openStore opens a file of SQLite, or a database of a postgres:// address.
+func openStore(ctx context.Context, name string) (*chatstore.Store, error) {
+	driver := "pgx"
+	if !strings.HasPrefix(name, "postgres://") && !strings.HasPrefix(name, "postgresql://") {
+		driver, name = "sqlite", "file:"+name+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=foreign_keys(1)"
+	}
+	db, err := sql.Open(driver, name)
+	if err != nil {
+		return nil, fmt.Errorf("the database of -db: %w", err)
+	}
+	store := &chatstore.Store{DB: db, View: view}
+	if err = store.Migrate(ctx); err == nil {
+		_, err = db.ExecContext(ctx, shop)
+	}
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("the database of -db: %w", err)
+	}
+	return store, nil
 }
 
 // observe lets the runs be traced, if that is wanted, and returns what sends the
@@ -147,7 +175,7 @@ func observe(ctx context.Context, to string, stdout io.Writer, loop *fnloop.Loop
 		return nil, fmt.Errorf("-trace: %w", err)
 	}
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter))
-	loop.Observer = otelloop.New(otelloop.Options{TracerProvider: provider, AgentName: "chat", ConversationID: chatOf})
+	loop.Observer = otelloop.New(otelloop.Options{TracerProvider: provider, AgentName: "chat", ConversationID: chatstore.ChatID})
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fnloop/fnloop/chatstore"
 )
 
 // The test binary is the server too, so that one can be killed.
@@ -147,7 +149,7 @@ func (v *visitor) newChat() string {
 	v.t.Helper()
 	r := v.do(http.MethodPost, "/chats", "", nil)
 	require.Equal(v.t, http.StatusCreated, r.status, r.body)
-	var c chat
+	var c chatstore.Chat
 	require.NoError(v.t, json.Unmarshal([]byte(r.body), &c))
 	return c.ID
 }
@@ -176,9 +178,9 @@ func (v *visitor) send(chat string, files []upload, fields ...string) answered {
 
 // A state is what the page is told of a chat.
 type state struct {
-	Chat    chat  `json:"chat"`
-	Runs    []run `json:"runs"`
-	Running bool  `json:"running"`
+	Chat    chatstore.Chat  `json:"chat"`
+	Runs    []chatstore.Run `json:"runs"`
+	Running bool            `json:"running"`
 }
 
 func (v *visitor) state(chat string) state {

@@ -11,9 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/chatstore"
+	"github.com/fnloop/fnloop/internal/pgtest"
+	"github.com/fnloop/fnloop/interpreter"
 	rt "github.com/fnloop/fnloop/responsestest"
 	"github.com/fnloop/fnloop/runners/fake"
 )
@@ -33,17 +33,24 @@ import (
 // within is a server in this process, with a model of the test's own.
 func within(t *testing.T, dsn string, replies ...rt.Reply) *server {
 	t.Helper()
+	return withinOn(t, &fake.Runner{}, dsn, replies...)
+}
+
+func withinOn(t *testing.T, runner fnloop.Runner, dsn string, replies ...rt.Reply) *server {
+	t.Helper()
 	model := rt.NewServer(replies...)
 	t.Cleanup(model.Close)
-	db, err := openStore(t.Context(), dsn)
+	store, err := openStore(t.Context(), dsn)
 	require.NoError(t, err)
-	t.Cleanup(func() { db.db.Close() })
-	sessions := newSessions(&fake.Runner{}, db)
+	t.Cleanup(func() { store.DB.Close() })
+	sessions := &interpreter.Sessions{Runner: runner}
 	t.Cleanup(func() { sessions.Close() })
-	s := &server{store: db, sessions: sessions, budget: 1 << 30, patience: 300 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
+	store.KeepFiles(sessions)
+	s := &server{store: store, hub: new(fnloop.Hub), log: slog.New(slog.DiscardHandler)}
+	store.Running, store.Patience = s.hub.Running, 300*time.Millisecond
 	s.loop = &fnloop.Loop{
 		Client: model.Client(), Model: "gpt-test", State: fnloop.Stateless,
-		Tools: []fnloop.Tool{sessions.Tool(), ordersTool(db), refundTool(db)},
+		Tools: []fnloop.Tool{sessions.Tool(), ordersTool(store.DB), refundTool(store.DB)},
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -84,8 +91,8 @@ func TestServer_badInput(t *testing.T) {
 		status int
 		text   string
 	}{
-		{"nothing", id, nil, []string{"version", "0"}, 400, "the message is empty"},
-		{"only spaces", id, nil, []string{"version", "0", "text", " \n"}, 400, "the message is empty"},
+		{"nothing", id, nil, []string{"version", "0"}, 400, "The message is empty"},
+		{"only spaces", id, nil, []string{"version", "0", "text", " \n"}, 400, "The message is empty"},
 		{"no version", id, nil, []string{"text", "hi"}, 400, "version"},
 		{"an old version", other, nil, []string{"version", "0", "text", "hi"}, 409, "another tab"},
 		{"a version of the future", other, nil, []string{"version", "2", "text", "hi"}, 409, "another tab"},
@@ -97,7 +104,7 @@ func TestServer_badInput(t *testing.T) {
 		{"an empty picture", id, []upload{{"a.gif", nil}}, []string{"version", "0"}, 400, "a.gif"},
 		{"one good picture and a bad one", id, []upload{{"a.png", picture(t)}, {"b.png", []byte("x")}}, []string{"version", "0"}, 400, "b.png"},
 		{"a hidden file", id, []upload{{".bashrc", []byte("x")}}, []string{"version", "0"}, 400, ".bashrc"},
-		{"too large", id, []upload{{"big.bin", make([]byte, maxFile+1)}}, []string{"version", "0"}, 400, "25 MiB"},
+		{"too large", id, []upload{{"big.bin", make([]byte, chatstore.DefaultMaxFile+1)}}, []string{"version", "0"}, 400, "25 MiB"},
 		{"a decision of nothing", refund, nil, []string{"version", "1", "parent", waits.Chat.Head, "decisions", "{}"}, 400, "decisions"},
 		{"a decision that is no JSON", refund, nil, []string{"version", "1", "parent", waits.Chat.Head, "decisions", "yes"}, 400, "decisions"},
 		{"a decision on a call that there is not", refund, nil, []string{"version", "1", "parent", waits.Chat.Head, "decisions", `{"call_999":{"approve":true}}`}, 409, "call_999"},
@@ -223,7 +230,7 @@ func TestServer_approvedTwice(t *testing.T) {
 	assert.Equal(t, map[int]int{202: 1, 409: 3}, count)
 	done := v.wait(id)
 	var refund string
-	require.NoError(t, s.store.one(t.Context(), []any{&refund}, "SELECT refund FROM orders WHERE id = 'A-1003'"))
+	require.NoError(t, s.store.DB.QueryRowContext(t.Context(), "SELECT refund FROM orders WHERE id = 'A-1003'").Scan(&refund))
 	assert.Equal(t, id+"/"+call, refund)
 	got := v.send(id, nil, "version", "2", "parent", waits.Chat.Head, "decisions", approve)
 	assert.Equal(t, 400, got.status, "only the last run can be decided on")
@@ -240,7 +247,7 @@ type seen struct {
 func (s state) events(t *testing.T) (list []seen) {
 	t.Helper()
 	require.NotEmpty(t, s.Runs)
-	require.NoError(t, json.Unmarshal(s.Runs[len(s.Runs)-1].Events, &list))
+	require.NoError(t, json.Unmarshal(s.Runs[len(s.Runs)-1].Seen, &list))
 	return list
 }
 
@@ -287,7 +294,7 @@ func TestServer_databaseAway(t *testing.T) {
 	id := v.newChat()
 	require.Equal(t, 202, v.send(id, nil, "version", "0", "text", "keep this").status)
 	<-asked
-	require.NoError(t, s.store.db.Close())
+	require.NoError(t, s.store.DB.Close())
 	for path, method := range map[string]string{"": "GET", "/events": "GET", "/stop": "POST"} {
 		got := v.do(method, "/chats/"+id+path, "", nil)
 		assert.Equal(t, 503, got.status)
@@ -298,7 +305,7 @@ func TestServer_databaseAway(t *testing.T) {
 	var types, texts []string
 	for e := range s.hub.Follow(t.Context(), id, "") {
 		types = append(types, e.Type())
-		if p, ok := e.(problem); ok {
+		if p, ok := e.(chatstore.Problem); ok {
 			texts = append(texts, p.Message)
 		}
 	}
@@ -322,9 +329,8 @@ func TestServer_databaseAway(t *testing.T) {
 // Files that cannot reach an interpreter are kept with the message.
 func TestServer_noInterpreter(t *testing.T) {
 	dsn := database(t)
-	s := within(t, dsn, rt.Always(react))
-	s.sessions.Runner = struct{ fnloop.Runner }{s.sessions.Runner} // which hides that it can keep one
-	v := s.visit(t)
+	runner := struct{ fnloop.Runner }{&fake.Runner{}} // which hides that it can keep one
+	v := withinOn(t, runner, dsn, rt.Always(react)).visit(t)
 	id := v.newChat()
 	got := v.ask(id, "keep this", upload{"data.csv", []byte("a,b")})
 	require.Len(t, got.Runs, 1)
@@ -349,7 +355,7 @@ func TestServer_budget(t *testing.T) {
 		r.Usage = &rt.Usage{InputTokens: 40, OutputTokens: 10}
 		return r
 	}))
-	s.budget = 120
+	s.store.Budget = 120
 	v := s.visit(t)
 	id := v.newChat()
 	assert.Equal(t, "max_tokens", v.ask(id, "orders, again and again").stop(t), "a run ends when the budget does")
@@ -406,7 +412,7 @@ func TestServer_badFlags(t *testing.T) {
 
 // The statements are those that PostgreSQL understands too.
 func TestServer_postgres(t *testing.T) {
-	s := within(t, postgres(t), rt.Always(react))
+	s := within(t, pgtest.Start(t), rt.Always(react))
 	v := s.visit(t)
 	id := v.newChat()
 	v.ask(id, "Zeichne äöü \u0000 \U0001F600", upload{"data.bin", []byte{0, 1, 0xff}})
@@ -416,51 +422,4 @@ func TestServer_postgres(t *testing.T) {
 	assert.Equal(t, "\x00\x01\xff", v.get("/chats/"+id+"/files/data.bin").body)
 	assert.Equal(t, 409, v.send(id, nil, "version", "1", "text", "late").status)
 	assert.Contains(t, v.get("/chats").body, id)
-}
-
-// postgres starts a PostgreSQL of the test's own. It refuses to be run by root.
-func postgres(t *testing.T) string {
-	t.Helper()
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if len(found) == 0 {
-		if os.Getenv("CI") != "" {
-			t.Fatal("PostgreSQL is not installed")
-		}
-		t.Skip("PostgreSQL is not installed")
-	}
-	bin := found[len(found)-1]
-	dir, err := os.MkdirTemp("/tmp", "pg") // a short name, as sockets have
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	var as *syscall.SysProcAttr
-	if os.Getuid() == 0 {
-		u, err := user.Lookup("postgres")
-		require.NoError(t, err)
-		uid, _ := strconv.Atoi(u.Uid)
-		gid, _ := strconv.Atoi(u.Gid)
-		require.NoError(t, os.Chown(dir, uid, gid))
-		as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	}
-	command := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(filepath.Join(bin, name), args...)
-		cmd.Dir, cmd.SysProcAttr = dir, as
-		return cmd
-	}
-	out, err := command("initdb", "-D", dir+"/data", "-A", "trust", "-U", "chat", "-E", "UTF8", "--no-sync").CombinedOutput()
-	require.NoError(t, err, string(out))
-	server := command("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-F")
-	require.NoError(t, server.Start())
-	t.Cleanup(func() {
-		server.Process.Signal(syscall.SIGQUIT)
-		server.Wait()
-	})
-	dsn := "postgres://chat@/postgres?host=" + dir
-	require.Eventually(t, func() bool {
-		db, err := openStore(t.Context(), dsn)
-		if err == nil {
-			db.db.Close()
-		}
-		return err == nil
-	}, 20*time.Second, 100*time.Millisecond)
-	return dsn
 }

@@ -141,7 +141,7 @@ func TestUseChat(t *testing.T) {
 	ready()
 	assert.Equal(t, 2, eval[int](b, "document.querySelectorAll('section.assistant').length"), "the message that asked goes on")
 	var refund string
-	require.NoError(t, s.store.one(t.Context(), []any{&refund}, "SELECT refund FROM orders WHERE id = 'A-1001'"))
+	require.NoError(t, s.store.DB.QueryRowContext(t.Context(), "SELECT refund FROM orders WHERE id = 'A-1001'").Scan(&refund))
 	assert.NotEmpty(t, refund)
 
 	say("Tell me a story.")

@@ -135,7 +135,7 @@ const show = {
     set(c, "runs…", true);
   },
   call_output(e) { print(card(e.id, ""), e.text); },
-  shown(e) {
+  figure(e) {
     const c = card(e.call, "");
     c.atEnd = atEnd();
     if (e.picture) c.box.append(el("img", { className: "figure", src: file(e.picture), alt: "A figure", onload: () => scroll(c.atEnd) }));

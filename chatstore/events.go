@@ -1,0 +1,182 @@
+package chatstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/interpreter"
+)
+
+// A Problem is the event of what the owner has to know of the host's trouble.
+type Problem struct {
+	// Code is "files" when the files of the message could not be passed to the
+	// interpreter, "not_stored" for an Answer, "figure" for a figure that is not
+	// kept, and "taken" when the chat has gone on elsewhere.
+	Code string `json:"code"`
+	// Message says it in English.
+	Message string `json:"message"`
+}
+
+// Type returns "problem".
+func (Problem) Type() string { return "problem" }
+
+var problems = map[string]Problem{
+	"files":      {"files", "The files could not be passed to the interpreter. Your message is kept; continue to try again."},
+	"not_stored": {"not_stored", "The answer could not be stored. Your message and the finished calls are kept; continue when the database is back."},
+	"taken":      {"taken", "The chat has gone on elsewhere. Load it again."},
+}
+
+// chatKey is where the context of a run has the ID of its chat.
+type chatKey struct{}
+
+// ChatID is the ID of the chat whose run a context belongs to, as that of a handler
+// does, or empty.
+func ChatID(ctx context.Context) string {
+	id, _ := ctx.Value(chatKey{}).(string)
+	return id
+}
+
+// Events does the run, as [fnloop.Loop.Events] would, and stores how far it gets:
+// before each call starts, when one has finished, and at the end. A process that
+// dies loses nothing but the text that was being written, and Take goes on. The
+// loop's own Checkpoint is called after each that was stored.
+//
+// Figures are kept as files, and their events are [Figure]. The end has been stored
+// when [fnloop.Done] comes; if that was not possible within the Store's Patience, a
+// [Problem] comes before it. A reader that breaks off leaves the run as it was last
+// stored.
+func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Event, error] {
+	return func(yield func(fnloop.Event, error) bool) {
+		ctx := context.WithValue(ctx, chatKey{}, r.Chat)
+		seen := &fnloop.Transcript{View: r.store.View}
+		if err := json.Unmarshal(r.Seen, seen); err != nil {
+			r.log(ctx, "what was seen of a run cannot be read", err)
+		}
+		if err := r.upload(ctx); err != nil {
+			r.log(ctx, "a file was not put into the work folder", err)
+			kept := *r.Answer
+			kept.Stop = fnloop.StopAborted
+			if yield(problems["files"], nil) {
+				yield(fnloop.Done{Answer: &kept}, err)
+			}
+			return
+		}
+		for e, err := range r.loop(loop, seen).Events(ctx, r.Answer, "") {
+			if shown, ok := e.(interpreter.Shown); ok {
+				e = r.figure(ctx, shown)
+			}
+			seen.Add(e)
+			if done, ok := e.(fnloop.Done); ok {
+				if p := r.end(ctx, done.Answer, err, seen); p != nil && !yield(*p, nil) {
+					return
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// loop is a copy of l that stores the run and keeps within the budget.
+func (r *Run) loop(l *fnloop.Loop, seen *fnloop.Transcript) *fnloop.Loop {
+	mine := *l
+	mine.Checkpoint = func(ctx context.Context, a *fnloop.Answer) error {
+		if err := r.save(ctx, a, seen, false); err != nil {
+			return err
+		}
+		if l.Checkpoint != nil {
+			return l.Checkpoint(ctx, a)
+		}
+		return nil
+	}
+	budget := r.store.Budget
+	if budget <= 0 {
+		return &mine
+	}
+	if l.MaxTokens <= 0 || l.MaxTokens > budget {
+		mine.MaxTokens = budget
+	}
+	// Others count where they leave less than mine.MaxTokens of their bound.
+	excess := func(others, bound int64) int64 { return max(others-(bound-mine.MaxTokens), 0) }
+	mine.OtherTokens = func(ctx context.Context) (int64, error) {
+		used, err := r.store.tokens(ctx, r.owner, r.ID)
+		if err != nil {
+			return 0, err
+		}
+		others := excess(used+r.spent, budget)
+		if l.MaxTokens > 0 && l.OtherTokens != nil {
+			if used, err = l.OtherTokens(ctx); err != nil {
+				return 0, err
+			}
+			others = max(others, excess(used, l.MaxTokens))
+		}
+		return others, nil
+	}
+	return &mine
+}
+
+// end stores the end of the run, and gives the problem of it, if there is one.
+func (r *Run) end(ctx context.Context, a *fnloop.Answer, runErr error, seen *fnloop.Transcript) *Problem {
+	if runErr != nil && !errors.Is(runErr, fnloop.ErrApproval) && !errors.Is(runErr, context.Canceled) {
+		r.log(ctx, "a run failed", runErr, "stop", a.Stop)
+	}
+	err := r.finish(ctx, a, seen)
+	if err == nil {
+		return nil
+	}
+	r.log(ctx, "an answer was not stored", err)
+	p := problems["not_stored"]
+	if errors.Is(err, ErrTaken) {
+		p = problems["taken"]
+	}
+	return &p
+}
+
+func (r *Run) log(ctx context.Context, text string, err error, more ...any) {
+	if r.store.Logger != nil {
+		r.store.Logger.ErrorContext(ctx, text, append([]any{"chat", r.Chat, "run", r.ID, "error", err}, more...)...)
+	}
+}
+
+// A Figure is the event of what a cell shows, in the form for a page. Store keeps
+// pictures as files of the chat.
+type Figure struct {
+	// Call is the ID of the call.
+	Call string `json:"call"`
+	// Picture is the name of a file. HTML can hold scripts: show it in a frame that
+	// runs none. Text is there when there is neither.
+	Picture string `json:"picture,omitempty"`
+	HTML    string `json:"html,omitempty"`
+	Text    string `json:"text,omitempty"`
+}
+
+// Type returns "figure".
+func (Figure) Type() string { return "figure" }
+
+// pictures are the kinds of pictures that a page can show, the best first.
+var pictures = []struct{ mime, suffix string }{{"image/png", ".png"}, {"image/jpeg", ".jpg"}, {"image/svg+xml", ".svg"}}
+
+// figure stores the picture of a display.
+func (r *Run) figure(ctx context.Context, d interpreter.Shown) fnloop.Event {
+	for _, kind := range pictures {
+		data := d.Data[kind.mime]
+		if data == nil {
+			continue
+		}
+		name := "figure-" + newID() + kind.suffix
+		err := r.store.putFile(ctx, r.Chat, File{name, data, true})
+		if full, ok := errors.AsType[*InputError](err); ok {
+			return Problem{"figure", "A figure is not shown. " + full.Reason}
+		}
+		if err != nil {
+			r.log(ctx, "a figure was not stored", err)
+			return Problem{"figure", "A figure could not be stored, so it is not shown."}
+		}
+		return Figure{Call: d.Call, Picture: name}
+	}
+	return Figure{Call: d.Call, HTML: string(d.Data["text/html"]), Text: string(d.Data["text/plain"])}
+}
