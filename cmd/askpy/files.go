@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -210,7 +211,18 @@ func (q *question) onCell(ctx context.Context, s *interpreter.Session, e interpr
 	return nil
 }
 
-// figure shows an image on a terminal that can, and keeps it in --out.
+// openGallery chooses the folder for figures: that of --out, else one among the
+// temporary files, so that a figure can be looked at where no terminal shows it.
+func (q *question) openGallery() (err error) {
+	if q.gallery == "" {
+		if q.gallery = q.opts.out; q.gallery == "" {
+			q.gallery, err = os.MkdirTemp("", "askpy-")
+		}
+	}
+	return err
+}
+
+// figure shows an image on a terminal that can, and keeps it elsewhere or in --out.
 func (q *question) figure(d interpreter.Display) error {
 	for _, form := range []struct{ mime, ending string }{{"image/png", ".png"}, {"image/jpeg", ".jpg"}, {"image/svg+xml", ".svg"}} {
 		data := d.Data[form.mime]
@@ -219,13 +231,13 @@ func (q *question) figure(d interpreter.Display) error {
 		}
 		q.figures++
 		shown := form.mime == "image/png" && q.progress.Image(data)
-		if q.opts.out == "" {
-			if !shown {
-				q.progress.Note(fmt.Sprintf("python: drew figure %d; --out DIR keeps figures", q.figures))
-			}
+		if q.opts.out == "" && shown {
 			return nil
 		}
-		return q.keepFile(fmt.Sprintf("figure-%d%s", q.figures, form.ending), strings.NewReader(string(data)))
+		if err := q.openGallery(); err != nil {
+			return err
+		}
+		return q.keepFile(q.gallery, fmt.Sprintf("figure-%d%s", q.figures, form.ending), bytes.NewReader(data))
 	}
 	return nil
 }
@@ -236,14 +248,14 @@ func (q *question) fetch(ctx context.Context, s *interpreter.Session, name strin
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	return q.keepFile(name, r)
+	return q.keepFile(q.opts.out, name, r)
 }
 
-// keepFile writes a file below --out. The name is the program's: os.Root lets it
+// keepFile writes a file below a folder. The name is the program's: os.Root lets it
 // lead nowhere else.
-func (q *question) keepFile(name string, r io.Reader) error {
-	failed := func(err error) error { return fmt.Errorf("--out %s: %s: %w", q.opts.out, name, cause(err)) }
-	root, err := os.OpenRoot(q.opts.out)
+func (q *question) keepFile(folder, name string, r io.Reader) error {
+	failed := func(err error) error { return fmt.Errorf("--out %s: %s: %w", folder, name, cause(err)) }
+	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return failed(err)
 	}
@@ -265,6 +277,6 @@ func (q *question) keepFile(name string, r io.Reader) error {
 	if err != nil {
 		return failed(err)
 	}
-	q.progress.Note("python: wrote " + filepath.Join(q.opts.out, local))
+	q.progress.Note("python: wrote " + filepath.Join(folder, local))
 	return nil
 }

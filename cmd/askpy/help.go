@@ -36,7 +36,8 @@ var variables = []entry{
 	{"RUNTIME_API_URL", "its address (default " + runtimecloud.DefaultURL + ")"},
 	{"DOCKER_HOST", "the engine of the runner docker (default: the one that the docker command uses)"},
 	{"ASKPY_HOME", "the folder of the conversations that are kept (default: askpy in $XDG_STATE_HOME, or where the system keeps such things)"},
-	{"NO_COLOR", "if set, no colours"},
+	{"ASKPY_IMAGES", "how the terminal shows figures: kitty, iterm, sixel or none (default: by what the terminal says that it is)"},
+	{"NO_COLOR", "if set, no colours, and answers as the model wrote them"},
 }
 
 var statuses = []entry{

@@ -37,6 +37,7 @@ type question struct {
 	attached []attachment
 	sessions *interpreter.Sessions // nil where programs are run one by one
 	figures  int                   // that were drawn
+	gallery  string                // the folder that keeps them, once there is one
 
 	session   *session.Session // nil where the conversation is not kept
 	path      string           // its file

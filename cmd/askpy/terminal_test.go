@@ -231,6 +231,34 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// Code has colours, and the columns of a table fit in any size, whatever is in them.
+func TestMarkdown_codeAndWide(t *testing.T) {
+	const code = "```python\nif x: print('é')  # 国\n```\n"
+	const table = "| 国 | 首都 |\n|--|--:|\n| 日本 👩‍👩‍👧 | 東京 |\n"
+	const coloured = "\x1b[36m```python\x1b[39m\r\n\x1b[35mif\x1b[39m x: print(\x1b[32m'é'\x1b[39m)  \x1b[90m# 国\x1b[39m\r\n\x1b[36m```\x1b[39m\r\n"
+	for _, test := range []struct {
+		name, answer string
+		columns      int
+		env          []string
+		want         string
+	}{
+		{"code", code, 80, nil, coloured},
+		{"code in a narrow terminal", code, 10, nil, coloured},
+		{"code without colours", code, 80, []string{"NO_COLOR=1"}, strings.ReplaceAll(code, "\n", "\r\n")},
+		{"wide", table, 120, nil, "───────  ────\r\n日本 👩‍👩‍👧  東京\r\n"},
+		{"just wide enough", table, 13, nil, "───────  ────\r\n日本 👩‍👩‍👧  東京\r\n"},
+		{"narrow", table, 12, nil, "\x1b[1m国\x1b[22m: 日本 👩‍👩‍👧\r\n\x1b[1m首都\x1b[22m: 東京\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := responsestest.NewServer(responsestest.Text(test.answer))
+			defer server.Close()
+			x := onTerminal(t, server, "stty cols "+strconv.Itoa(test.columns)+"; askpy --runner fake 'show'", test.env...)
+			x.expect(regexp.QuoteMeta(test.want) + "$")
+			x.end(0)
+		})
+	}
+}
+
 // Of a long program and a flood of output a terminal gets the beginning and the
 // end; --verbose shows all.
 func TestFold(t *testing.T) {

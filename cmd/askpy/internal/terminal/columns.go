@@ -9,8 +9,9 @@ const (
 
 // columns sets a table, whose first row is its head, in at most width columns of
 // the terminal: cells that do not fit are broken into lines. Where there is no
-// room for that, each row is a list with the head's words before the cells.
-func columns(rows [][]string, width int) string {
+// room for that, each row is a list with the head's words before the cells. A colon
+// in a column's ruler says to which side its text goes.
+func columns(rows [][]string, rulers []string, width int) string {
 	n := 0
 	for _, row := range rows {
 		n = max(n, len(row))
@@ -62,7 +63,11 @@ func columns(rows [][]string, width int) string {
 				if i == 0 && text != "" {
 					text = bold + text + noBold
 				}
-				line += text + strings.Repeat(" ", widths[j]-Width(text))
+				ruler := ""
+				if j < len(rulers) {
+					ruler = rulers[j]
+				}
+				line += sided(text, widths[j], ruler)
 				if j < n-1 {
 					line += gap
 				}
@@ -80,6 +85,18 @@ func columns(rows [][]string, width int) string {
 		}
 	}
 	return b.String()
+}
+
+// sided fills text with blanks up to a width, on the side that its ruler says.
+func sided(text string, width int, ruler string) string {
+	left, right := 0, max(width-Width(text), 0)
+	if strings.HasSuffix(ruler, ":") {
+		left, right = right, 0
+		if strings.HasPrefix(ruler, ":") {
+			left, right = left/2, left-left/2
+		}
+	}
+	return strings.Repeat(" ", left) + text + strings.Repeat(" ", right)
 }
 
 // records gives each row of a table as a list.

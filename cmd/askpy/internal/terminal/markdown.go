@@ -9,7 +9,7 @@ import (
 
 // A markdown renders an answer for a terminal as it comes. It styles headings,
 // lists, bold and italic text and code, and sets tables in columns; all else it
-// passes on. Text is held back only where what it is depends on what follows: in
+// passes on. Code is coloured by its language. Text is held back only where what it is depends on what follows: in
 // a table, and in the span of a style until it is closed. A span that is not
 // closed in its line stays as it was written.
 type markdown struct {
@@ -21,6 +21,7 @@ type markdown struct {
 	head  strings.Builder // the beginning of a line that has not
 	whole bool            // and is held to its end
 	fence string          // that closes the block of code, or empty
+	code  *highlighter    // of the block, or nil where its language is not known
 	rows  []string        // of a table
 	title bool            // the line is a heading
 	last  rune            // before what comes
@@ -100,10 +101,15 @@ func (m *markdown) line() {
 	m.head.Reset()
 	m.begun, m.whole = true, false
 	if m.fence != "" {
-		if strings.TrimRight(text, " ") == m.fence {
+		closes := strings.TrimRight(text, " ") == m.fence
+		if closes {
 			m.fence = ""
 		}
-		m.out.WriteString(cyan + head + noColour)
+		if m.code != nil && !closes {
+			m.out.WriteString(m.code.line(head))
+		} else {
+			m.out.WriteString(cyan + head + noColour)
+		}
 		return
 	}
 	if strings.HasPrefix(text, "|") {
@@ -114,6 +120,7 @@ func (m *markdown) line() {
 	switch mark, rest, _ := strings.Cut(text, " "); {
 	case strings.HasPrefix(text, "```") || strings.HasPrefix(text, "~~~"):
 		m.fence = text[:len(text)-len(strings.TrimLeft(text, text[:1]))]
+		m.code = newHighlighter(text[len(m.fence):])
 		m.out.WriteString(cyan + head + noColour)
 	case mark != "" && strings.Trim(mark, "#") == "" && len(mark) <= 6 && len(mark) < len(text):
 		m.title = true
@@ -239,12 +246,13 @@ func (m *markdown) table() {
 		return
 	}
 	var cells [][]string
+	rulers := splitRow(rows[1])
 	for i, row := range rows {
 		if i != 1 {
 			cells = append(cells, splitRow(row))
 		}
 	}
-	m.out.WriteString(columns(cells, m.width()))
+	m.out.WriteString(columns(cells, rulers, m.width()))
 }
 
 // isRuler reports whether a row is the one below a table's head.

@@ -9,7 +9,8 @@ import (
 )
 
 // tags makes styles readable.
-var tags = strings.NewReplacer(bold, "<b>", noBold, "</b>", italic, "<i>", noItalic, "</i>", cyan, "<c>", noColour, "</c>")
+var tags = strings.NewReplacer(bold, "<b>", noBold, "</b>", italic, "<i>", noItalic, "</i>", cyan, "<c>", noColour, "</c>",
+	wordColour, "<k>", stringColour, "<s>", commentColour, "<#>")
 
 func render(text string, width int, piece func(rest int) int) string {
 	m := &markdown{width: func() int { return width }}
@@ -36,11 +37,30 @@ func TestMarkdown(t *testing.T) {
 		{"asterisks alone", "* * *\n***\n**\n", 80, "\u2022 * *\n***\n**\n"},
 		{"headings", "# One\n## **Two** `x`\n#hash\n####### seven\n", 80, "<b>One</b>\n<b>Two <c>x</c></b>\n#hash\n####### seven\n"},
 		{"lists", "- a\n  * **b**\n+ c\n1. d\n-5 degrees\n", 80, "\u2022 a\n  \u2022 <b>b</b>\n\u2022 c\n1. d\n-5 degrees\n"},
-		{"code blocks", "```python\nx = a ** b  # *no*\n| y |\n\n```\n*yes*", 80, "<c>```python</c>\n<c>x = a ** b  # *no*</c>\n<c>| y |</c>\n<c></c>\n<c>```</c>\n<i>yes</i>"},
+		{"code blocks", "```python\nx = a ** b  # *no*\n| y |\n\n```\n*yes*", 80, "<c>```python</c>\nx = a ** b  <#># *no*</c>\n| y |\n\n<c>```</c>\n<i>yes</i>"},
+		{"code of no known language", "```\nx = 1\n```\n```brainf\nif\n```", 80, "<c>```</c>\n<c>x = 1</c>\n<c>```</c>\n<c>```brainf</c>\n<c>if</c>\n<c>```</c>"},
+		{
+			"strings over lines", "```py\ns = f\"a\\\"b\" + r'''c\n# d '''; return x1 or 2.5e3\n```", 80,
+			"<c>```py</c>\ns = f<s>\"a\\\"b\"</c> + r<s>'''c</c>\n<s># d '''</c>; <k>return</c> x1 <k>or</c> <c>2.5e3</c>\n<c>```</c>",
+		},
+		{"a string that is left open", "~~~js\nlet a = 'b\nc\n~~~", 80, "<c>~~~js</c>\n<k>let</c> a = <s>'b</c>\nc\n<c>~~~</c>"},
+		{"key words in capitals", "```sql\nSELECT a FROM b -- c\n```", 80, "<c>```sql</c>\n<k>SELECT</c> a <k>FROM</c> b <#>-- c</c>\n<c>```</c>"},
 		{"longer fences", "````\n```\n````\n**a**", 80, "<c>````</c>\n<c>```</c>\n<c>````</c>\n<b>a</b>"},
 		{"inline code of two backticks", "``a``", 80, "``a``"},
 		{"tables", "| n | `fib` |\n|---|--:|\n| 10 | **55** |\n| 4 | a\\|b |\nDone", 80,
-			"<b>n</b>   <b><c>fib</c></b>\n──  ───\n10  <b>55</b>\n4   a|b\nDone"},
+			"<b>n</b>   <b><c>fib</c></b>\n──  ───\n10   <b>55</b>\n4   a|b\nDone"},
+		{
+			"sides of columns", "| n | m | o |\n|:--|:-:|--:|\n| 1 | 1 | 1 |\n| 123 | 12345 | 123 |\n", 80,
+			"<b>n</b>      <b>m</b>      <b>o</b>\n───  ─────  ───\n1      1      1\n123  12345  123\n",
+		},
+		{
+			"wide characters", "| 国 | 首都 |\n|--|--|\n| 日本 | 東京 |\n| 🇫🇷 fr | Paris 👩‍👩‍👧 |\n| e\u0301 | x |\n", 80,
+			"<b>国</b>     <b>首都</b>\n─────  ────────\n日本   東京\n🇫🇷 fr  Paris 👩‍👩‍👧\ne\u0301      x\n",
+		},
+		{
+			"wide characters that are broken", "| a | b |\n|--|--|\n| 日本語の文章を書く | 👩‍👩‍👧👩‍👩‍👧👩‍👩‍👧👩‍👩‍👧👩‍👩‍👧 |\n", 20,
+			"<b>a</b>          <b>b</b>\n─────────  ─────────\n日本語の   👩‍👩‍👧👩‍👩‍👧👩‍👩‍👧👩‍👩‍👧\n文章を書   👩‍👩‍👧\nく\n",
+		},
 		{"rows of different lengths", "|a|b|\n|-|-|\n|1|\n|1|2|3|\n", 80, "<b>a</b>  <b>b</b>\n─  ─  ─\n1\n1  2  3\n"},
 		{"narrow tables", "| name | what it is |\n|---|---|\n| fib | the numbers of Fibonacci |\n", 20,
 			"<b>name</b>  <b>what it is</b>\n────  ──────────────\nfib   the numbers of\n      Fibonacci\n"},
@@ -80,6 +100,7 @@ func TestMarkdown_streams(t *testing.T) {
 // that begins ends.
 func FuzzMarkdown(f *testing.F) {
 	f.Add("# a **b** `c` *d*\n- e\n```\nf\n```\n", 80)
+	f.Add("```py\nx = \"\"\"1\n2\"\"\" # if\n```\n", 80)
 	f.Add("| a | b |\n|---|---|\n| **c** | d\\|e |\n", 10)
 	f.Fuzz(func(t *testing.T, text string, width int) {
 		width = max(1, min(width, 200))
@@ -97,10 +118,14 @@ func FuzzMarkdown(f *testing.F) {
 		if !strings.Contains(text, "|") && letters(got) != letters(text) {
 			t.Errorf("%q is rendered as %q", text, got)
 		}
-		for _, s := range [][2]string{{bold, noBold}, {italic, noItalic}, {cyan, noColour}} {
-			if strings.Count(got, s[0]) != strings.Count(got, s[1]) {
-				t.Errorf("%q is rendered with open styles as %q", text, got)
+		count := func(styles ...string) (n int) {
+			for _, s := range styles {
+				n += strings.Count(got, s)
 			}
+			return n
+		}
+		if count(bold) != count(noBold) || count(italic) != count(noItalic) || count(cyan, wordColour, stringColour, commentColour) != count(noColour) {
+			t.Errorf("%q is rendered with open styles as %q", text, got)
 		}
 	})
 }

@@ -19,14 +19,16 @@ import (
 )
 
 // A Progress tells what is going on: on a terminal in one line that is written
-// again and again, elsewhere in a line for each step. It also writes the answer
-// as it comes, where that is wanted, since both may share a terminal.
+// again and again, or in a line for each step where it cannot do that; elsewhere only
+// what matters. It also writes the answer as it comes, where that is wanted, since
+// both may share a terminal.
 type Progress struct {
 	w       io.Writer
 	model   string
 	quiet   bool
 	verbose bool
 	live    bool // w is a terminal that obeys
+	steps   bool // each step is told in a line
 	dim     bool
 	width   func() int
 	out     io.Writer // of the answer as it comes, or nil
@@ -67,7 +69,7 @@ type Options struct {
 func NewProgress(stdout, stderr io.Writer, o Options) *Progress {
 	p := &Progress{
 		w: stderr, model: o.Model, quiet: o.Quiet, verbose: o.Verbose, outputs: o.Verbose,
-		running: map[string]*runningCall{}, quit: make(chan struct{}),
+		running: map[string]*runningCall{}, quit: make(chan struct{}), steps: o.Verbose || Is(stderr) && o.Dumb,
 	}
 	if o.Answer && !o.Quiet && Is(stdout) {
 		p.out = stdout
@@ -505,9 +507,9 @@ func (p *Progress) Detail(text string) {
 }
 
 // step tells that something began or ended: a terminal's live line shows that
-// anyway.
+// anyway, and who reads a file afterwards does not wait.
 func (p *Progress) step(head, more string) {
-	if !p.quiet && (p.verbose || !p.live) {
+	if !p.quiet && p.steps {
 		p.write(head + "\n")
 	}
 	p.aside(more)
