@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -47,6 +48,7 @@ var mayImport = []struct {
 	{"responsestest", slices.Concat(openai, []string{"github.com/coder/websocket"})}, // not the root, whose tests use it
 	{"aisdk", []string{".", "./internal/uistream"}},
 	{"agui", []string{".", "./internal/uistream"}},
+	{"mcptool", []string{".", "./internal/version", "github.com/modelcontextprotocol/go-sdk/...", "golang.org/x/sys/..."}},
 	{"otelloop", slices.Concat(openai, []string{".", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/otel"})},
 	{"interpreter", []string{".", "./internal/excerpt", "./internal/relay"}},
 	{"chatstore", []string{".", "./interpreter"}},          // and no driver of a database
@@ -63,7 +65,7 @@ var mayImport = []struct {
 	// Only programs put drivers and the loop together.
 	{"cmd/...", slices.Concat(openai, []string{
 		"./...", "github.com/spf13/pflag", "go.yaml.in/yaml/v4", "golang.org/x/sys/...", "golang.org/x/term", "gopkg.in/dnaeon/go-vcr.v4/...",
-		"github.com/reeflective/readline", "github.com/rivo/uniseg",
+		"github.com/reeflective/readline", "github.com/rivo/uniseg", "github.com/modelcontextprotocol/go-sdk/mcp",
 	})},
 	{"examples/...", slices.Concat(openai, []string{"./..."})},
 }
@@ -77,6 +79,7 @@ var testsMayImport = slices.Concat(openai, []string{
 	"github.com/santhosh-tekuri/jsonschema/v6",
 	"github.com/stretchr/testify/assert",
 	"go.opentelemetry.io/otel/...",
+	"github.com/modelcontextprotocol/go-sdk/mcp",
 	"github.com/stretchr/testify/require",
 	"go.uber.org/goleak",
 	"golang.org/x/sys/...",
@@ -506,6 +509,28 @@ func TestStructure_linksLeadSomewhere(t *testing.T) {
 			if _, err := os.Stat(filepath.FromSlash(path.Join(path.Dir(name), to))); err != nil {
 				t.Errorf("%s: the link to %s leads nowhere", name, to)
 			}
+		}
+	}
+}
+
+// What a package brings is linked into the programs that import it, and into no
+// other: most of them have no use for a protocol, an engine's client or traces.
+func TestStructure_links(t *testing.T) {
+	const sdk = "github.com/modelcontextprotocol/go-sdk"
+	deps := func(pkg string) string {
+		t.Helper()
+		out, err := exec.Command("go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	if !strings.Contains(deps("./mcptool"), sdk) {
+		t.Errorf("mcptool does not link %s, so that this test looks for the wrong thing", sdk)
+	}
+	for _, pkg := range []string{".", "./interpreter", "./runners/...", "./aisdk", "./agui", "./otelloop", "./responsestest", "./examples/quickstart"} {
+		if strings.Contains(deps(pkg), sdk) {
+			t.Errorf("%s links %s", pkg, sdk)
 		}
 	}
 }

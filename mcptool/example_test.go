@@ -1,0 +1,96 @@
+package mcptool_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/mcptool"
+	"github.com/fnloop/fnloop/responsestest"
+)
+
+// clock is a server with one tool.
+func clock() *httptest.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "clock", Version: "1"}, nil)
+	type place struct {
+		City string `json:"city"`
+	}
+	mcp.AddTool(server, &mcp.Tool{Name: "time_in", Description: "The time in a city."}, func(_ context.Context, _ *mcp.CallToolRequest, in place) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "in " + in.City + " it is noon"}}}, nil, nil
+	})
+	return httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+}
+
+// The tools of a server in a Loop. A server that is a program has a Command instead
+// of a URL.
+func ExampleConnect() {
+	srv := clock()
+	defer srv.Close()
+	ctx := context.Background()
+
+	conn, err := mcptool.Connect(ctx, mcptool.Server{Name: "clock", URL: srv.URL, NeedsApproval: fnloop.Always})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+	tools, err := conn.Tools(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	model := responsestest.NewServer(
+		responsestest.Call("call_1", "clock__time_in", `{"city":"Lisbon"}`),
+		responsestest.Text("It is noon there."),
+	)
+	defer model.Close()
+	loop := &fnloop.Loop{Client: model.Client(), Model: "gpt-6-astra", Tools: tools}
+	answer, err := loop.Run(ctx, "What time is it in Lisbon?")
+	for _, call := range answer.Waiting() {
+		fmt.Println("may it call", call.Name, string(call.Arguments))
+		answer.Approve(call.ID)
+	}
+	if answer, err = loop.Continue(ctx, answer, ""); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Calls[0].Output.Text)
+	fmt.Println(answer.Text)
+	// Output:
+	// may it call clock__time_in {"city":"Lisbon"}
+	// in Lisbon it is noon
+	// It is noon there.
+}
+
+// A server that is down does not keep the others from working.
+func ExampleConnectAll() {
+	srv := clock()
+	defer srv.Close()
+	conns, err := mcptool.ConnectAll(context.Background(),
+		mcptool.Server{Name: "clock", URL: srv.URL},
+		mcptool.Server{Name: "files", Command: "/nonexistent/server"},
+	)
+	fmt.Println(err)
+	for _, c := range conns {
+		defer c.Close()
+		fmt.Println("connected to", c.Name())
+	}
+	// Output:
+	// mcptool: server files: it cannot be started: fork/exec /nonexistent/server: no such file or directory
+	// connected to clock
+}
+
+// The names are a function of the pair, so that a stored conversation means the
+// same tomorrow.
+func ExampleToolName() {
+	fmt.Println(mcptool.ToolName("files", "read_file"))
+	fmt.Println(mcptool.ToolName("files", "fs.read"))
+	// Output:
+	// files__read_file
+	// files__fs_read_ada9233e
+}

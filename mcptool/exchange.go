@@ -1,0 +1,87 @@
+package mcptool
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	methodDiscover = "server/discover"
+	methodList     = "tools/list"
+	methodCall     = "tools/call"
+)
+
+// An exchange is one request and what came of it on the wire. It goes in the
+// request's context, and the connection fills it in: go-sdk gives neither the bytes
+// of a result nor word of whether a request was sent.
+type exchange struct {
+	method  string
+	written atomic.Bool     // a byte of the request may have been sent
+	status  atomic.Int32    // of the response, over HTTP
+	result  json.RawMessage // as it came; to be read once go-sdk has returned without an error
+	forget  func()          // lets the connection forget it; may be nil
+}
+
+// end is called when nobody waits for the response any more.
+func (x *exchange) end() {
+	if x.forget != nil {
+		x.forget()
+	}
+}
+
+type exchangeKey struct{}
+
+func withExchange(ctx context.Context, x *exchange) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, x)
+}
+
+func exchangeFrom(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// take keeps the result of a response and leaves go-sdk one that it can decode:
+// it would lose all of a result for one part that it does not know.
+func (x *exchange) take(r *jsonrpc.Response) {
+	if r.Error != nil {
+		return
+	}
+	x.result = r.Result
+	switch x.method {
+	case methodCall:
+		r.Result = json.RawMessage(`{"content":[]}`)
+	case methodList:
+		r.Result = decodable(r.Result)
+	}
+}
+
+// decodable is a list of tools without those that go-sdk cannot decode, and without
+// the time for which it would keep the list.
+func decodable(list json.RawMessage) json.RawMessage {
+	var all struct {
+		Tools      []json.RawMessage `json:"tools"`
+		NextCursor string            `json:"nextCursor,omitempty"`
+	}
+	if err := json.Unmarshal(list, &all); err != nil {
+		return list // go-sdk says what is wrong
+	}
+	known := all.Tools[:0]
+	for _, t := range all.Tools {
+		if json.Unmarshal(t, new(mcp.Tool)) == nil {
+			known = append(known, t)
+		}
+	}
+	all.Tools = known
+	if all.Tools == nil {
+		all.Tools = []json.RawMessage{}
+	}
+	out, err := json.Marshal(all)
+	if err != nil {
+		return list
+	}
+	return out
+}
