@@ -430,6 +430,35 @@ func ExamplePythonTool() {
 	// 6 times 7 is 42.
 }
 
+// The model chooses among the languages that the runner has.
+func ExampleCodeTool() {
+	srv := responsestest.NewServer(
+		responsestest.Call("call_1", "run_code", `{"language":"bash","code":"echo $((6*7))"}`),
+		responsestest.Text("6 times 7 is 42."),
+	)
+	defer srv.Close()
+
+	runner := &fake.Runner{
+		Env:     fnloop.Environment{Languages: []fnloop.Language{{Name: fnloop.LanguagePython}, {Name: fnloop.LanguageBash}}},
+		Scripts: map[string]fnloop.Result{"echo $((6*7))": fake.Exit(0, "42\n")},
+	}
+	loop := &fnloop.Loop{
+		Client: srv.Client(),
+		Model:  "gpt-6-astra",
+		Tools:  []fnloop.Tool{fnloop.CodeTool(runner, fnloop.Limits{Time: 5 * time.Second})},
+	}
+	answer, err := loop.Run(context.Background(), "What is 6 times 7?")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(runner.Calls()[0].Language, runner.Calls()[0].Source)
+	fmt.Println(answer.Text)
+	// Output:
+	// bash echo $((6*7))
+	// 6 times 7 is 42.
+}
+
 // The model reads four fields, in at most 64 KiB. What is too long loses its
 // middle; the host can still tell how much there was.
 func ExampleResult_Text() {

@@ -71,16 +71,16 @@ func newToolset(ctx context.Context, tools []Tool) (*toolset, error) {
 			return nil, &ConfigError{Field: field + ".Name", Reason: fmt.Sprintf("%q is the name of Tools[%d] too", t.Name, j)}
 		}
 		byName[t.Name] = i
-		description := t.Description
+		description, parameters := t.Description, t.Parameters
 		if t.inspection != nil {
 			found, err := t.inspection.ask(ctx)
 			if err != nil {
 				return nil, &ConfigError{Field: field + " (" + t.Name + ")", Reason: "its runner does not work: " + bare(err), Err: err}
 			}
-			description = found.complete(t.Description)
+			description, parameters = found.complete(t)
 		}
-		s.tools[i] = t.checkedAs(description)
-		top, err := t.topLevel()
+		s.tools[i] = t.checkedAs(description, parameters)
+		top, err := t.topLevel(parameters)
 		if err != nil {
 			return nil, &ConfigError{Field: field + ".Parameters", Reason: err.Error()}
 		}
@@ -96,17 +96,17 @@ func (s *toolset) is(tools []Tool) bool {
 	}
 	for i := range tools {
 		t := &tools[i]
-		description := t.Description
+		description, parameters := t.Description, t.Parameters
 		if t.inspection != nil {
 			found, ok := t.inspection.known()
 			if !ok {
 				return false
 			}
-			description = found.complete(t.Description)
+			description, parameters = found.complete(t)
 		}
 		c := &s.tools[i]
-		if t.err != nil || t.Handle == nil || c.name != t.Name || c.description != description || c.schema != string(t.Parameters) ||
-			c.noSchema != (t.Parameters == nil) || c.nonStrict != t.NonStrict || c.custom != t.Custom || c.async != t.Async ||
+		if t.err != nil || t.Handle == nil || c.name != t.Name || c.description != description || c.schema != string(parameters) ||
+			c.noSchema != (parameters == nil) || c.nonStrict != t.NonStrict || c.custom != t.Custom || c.async != t.Async ||
 			(c.grammar == nil) != (t.Grammar == nil) || c.grammar != nil && *c.grammar != *t.Grammar {
 			return false
 		}
@@ -114,9 +114,9 @@ func (s *toolset) is(tools []Tool) bool {
 	return true
 }
 
-func (t *Tool) checkedAs(description string) checkedTool {
+func (t *Tool) checkedAs(description string, parameters json.RawMessage) checkedTool {
 	c := checkedTool{
-		name: t.Name, description: description, schema: string(t.Parameters), noSchema: t.Parameters == nil,
+		name: t.Name, description: description, schema: string(parameters), noSchema: parameters == nil,
 		nonStrict: t.NonStrict, custom: t.Custom, async: t.Async,
 	}
 	if t.Grammar != nil {
@@ -179,16 +179,16 @@ func (t *checkedTool) param(top map[string]any) responses.ToolUnionParam {
 var noParameters = json.RawMessage(`{"type":"object","properties":{},"required":[],"additionalProperties":false}`)
 
 // topLevel is the first level of the tool's schema; nil for a custom tool.
-func (t *Tool) topLevel() (map[string]any, error) {
+func (t *Tool) topLevel(parameters json.RawMessage) (map[string]any, error) {
 	switch {
 	case t.Custom:
 		return nil, nil
-	case t.Parameters == nil:
+	case parameters == nil:
 		return topLevel(noParameters)
-	case t.args != nil && t.args.schema == string(t.Parameters):
+	case t.args != nil && t.args.schema == string(parameters):
 		return t.args.top, nil
 	}
-	return topLevel(t.Parameters)
+	return topLevel(parameters)
 }
 
 // topLevel decodes one level of a schema, because openai-go wants a map. What is

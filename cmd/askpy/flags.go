@@ -31,6 +31,7 @@ type options struct {
 	runner      string
 	image       string // of the runner docker; empty means its default
 	python      string // of the runner bubblewrap; empty means its default
+	languages   []string
 	maxTurns    int
 	timeout     time.Duration // of a program; zero means the runner's
 	json        bool
@@ -56,7 +57,7 @@ type group struct {
 
 var groups = []group{
 	{"The question", []string{"model", "system", "effort", "temperature", "schema", "file"}},
-	{"The programs", []string{"runner", "image", "python", "timeout", "max-turns", "approve", "out"}},
+	{"The programs", []string{"runner", "image", "python", "languages", "timeout", "max-turns", "approve", "out"}},
 	{"The conversation", []string{"continue", "session", "private", "record", "replay"}},
 	{"The output", []string{"json", "events", "usage", "verbose", "quiet", "version", "help"}},
 }
@@ -83,6 +84,7 @@ func flagSet(opts *options) *pflag.FlagSet {
 	fs.StringVarP(&opts.runner, "runner", "r", auto, "where programs run, by `NAME`: bubblewrap (namespaces of this Linux machine), docker (containers of Docker or Podman), runtime (microVMs of Runtime Cloud, which cost money), fake (nowhere, for trying things out), or auto (runtime if $RUNTIME_API_KEY is set, else bubblewrap, else docker: the first in which a first program runs)")
 	fs.StringVar(&opts.image, "image", "", "the image for the runner docker, by `NAME`; it is pulled where it is missing (default "+docker.DefaultImage+")")
 	fs.StringVar(&opts.python, "python", "", "the interpreter for the runner bubblewrap, by `PATH`, such as that of a virtual environment")
+	fs.StringSliceVar(&opts.languages, "languages", nil, "let the model also write programs in these `LANGUAGES`, such as bash,javascript: those that the runner has are among bash, javascript, typescript, r, java and go")
 	fs.FuncP("timeout", "t", "how long one program may run: a `TIME` such as 30s (default: 10s, or 30s for runtime)", func(s string) (err error) {
 		if opts.timeout, err = time.ParseDuration(s); err != nil || opts.timeout <= 0 {
 			return errors.New("give a duration above zero, such as 30s or 2m")

@@ -36,6 +36,7 @@ type question struct {
 
 	attached []attachment
 	sessions *interpreter.Sessions // nil where programs are run one by one
+	polyglot fnloop.Runner         // for programs of other languages; nil without --languages
 	figures  int                   // that were drawn
 	gallery  string                // the folder that keeps them, once there is one
 
@@ -149,6 +150,9 @@ func (q *question) open(ctx context.Context, prompt string) (err error) {
 	if q.runner, err = openRunner(ctx, q.opts, q.env, q.progress); err == nil {
 		err = q.openInterpreter(q.wire)
 	}
+	if err == nil && len(q.opts.languages) > 0 {
+		q.polyglot, err = chooseLanguages(ctx, q.runner, q.opts.languages)
+	}
 	if err != nil {
 		return q.wire.finish(err)
 	}
@@ -227,14 +231,20 @@ func (q *question) loop(w wire) fnloop.Loop {
 	if q.sessions != nil {
 		python = q.sessions.Tool()
 	}
+	tools := []fnloop.Tool{python}
+	if q.polyglot != nil {
+		tools = append(tools, fnloop.CodeTool(q.polyglot, fnloop.Limits{Time: q.opts.timeout}))
+	}
 	if q.opts.approve {
-		python.NeedsApproval = fnloop.Always
+		for i := range tools {
+			tools[i].NeedsApproval = fnloop.Always
+		}
 	}
 	loop := fnloop.Loop{
 		Client:       q.env.client(w),
 		Model:        q.opts.model,
 		Instructions: cmp.Or(q.opts.system, instructions),
-		Tools:        []fnloop.Tool{python},
+		Tools:        tools,
 		MaxTurns:     q.opts.maxTurns,
 		KeepItems:    q.session != nil || q.keeping || q.chatting, // the API keeps a conversation for a month
 		Checkpoint:   func(_ context.Context, answer *fnloop.Answer) error { return q.store(answer) },

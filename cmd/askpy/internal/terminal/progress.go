@@ -418,7 +418,7 @@ func (p *Progress) finished(res fnloop.CallResult) {
 		more = block("", res.Text)
 	}
 	p.step(fmt.Sprintf("%s #%d: %s after %v", res.Name, c.number, how, rounded(res.Duration)), more)
-	if (res.Name == pythonTool || res.Name == interpreterTool) && runnerFailed(res.Err) {
+	if (res.Name == pythonTool || res.Name == codeTool || res.Name == interpreterTool) && runnerFailed(res.Err) {
 		p.write(fmt.Sprintf("askpy: %s #%d: %v\n", res.Name, c.number, res.Err))
 	}
 }
@@ -426,6 +426,7 @@ func (p *Progress) finished(res fnloop.CallResult) {
 // The names of the tools that run programs and cells.
 const (
 	pythonTool      = "run_python"
+	codeTool        = "run_code"
 	interpreterTool = "python"
 )
 
