@@ -69,7 +69,7 @@ class Session:
         self.copy = None
         self.copies_lost = 0  # killed by somebody else
         self.dying = set()  # copies that were killed here
-        self.phase = "boot"  # or takeover, copy, idle, running
+        self.phase = "boot"  # or takeover, copy, idle, running, dying
         self.deadline = None  # for an answer of the worker's
         self.events = b""
         self.unsent = bytearray()  # what the worker is yet to read
@@ -725,6 +725,8 @@ class Session:
         elif kind == b"T":
             self.restarting = True
             self.drop_copy()
+            if self.phase != "running":  # one that boots may still say that it is ready
+                self.phase, self.deadline = "dying", None
             self.broken()
         elif kind == b"f":
             self.file(body)

@@ -18,6 +18,7 @@ import (
 //
 //   - copy: a cell that has to be killed leaves the variables as they were
 //   - files: the work folder is that of the code
+//   - any single case, by its name
 //
 // Cases about matplotlib, pandas and PIL are skipped where the runner's
 // [fnloop.Environment] does not name them.
@@ -66,7 +67,7 @@ const sessionMemory = 256 << 20
 
 func (c sessionCase) run(t *testing.T, r fnloop.Runner) {
 	t.Helper()
-	testCase{why: c.why, lack: c.lack}.skip(t, r)
+	testCase{why: c.why, lack: append(slices.Clone(c.lack), c.name)}.skip(t, r)
 	if len(c.need) > 0 {
 		d, ok := fnloop.RunnerAs[fnloop.Describer](r)
 		for _, p := range c.need {
@@ -652,6 +653,18 @@ var deaths = []sessionCase{
 			loses(interpreter.StatusOK, interpreter.CauseRestart, "x")(n.run(t, "'x' in globals(), open('f').read()"))
 			o := n.run(t, "'x' in globals(), open('f').read()")
 			and(gives("(False, 'a')"), untold)(o)
+		},
+	},
+	{
+		name: "death/restart-at-once", why: "a restart soon after an end costs no cell that follows", config: noCopy,
+		do: func(t *testing.T, n *notebook) {
+			for range 20 {
+				n.run(t, "import os; os._exit(3)")
+				if err := n.Restart(t.Context()); err != nil {
+					t.Fatalf("Restart() error = %v", err)
+				}
+				gives("2")(n.run(t, "1 + 1"))
+			}
 		},
 	},
 }
