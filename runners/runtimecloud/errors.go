@@ -2,6 +2,7 @@ package runtimecloud
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,41 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fnloop/fnloop"
 )
+
+// brokenCodes are those that no program of the runner can do without: the account,
+// the key or the fields of the runner have to change.
+var brokenCodes = []string{
+	"unauthorized", "forbidden", "permission_denied", "invalid_region", "image_not_found", "snapshot_not_found",
+	"invalid_env", "env_too_large",
+}
+
+// broken marks an error that all programs would meet with [fnloop.Unavailable]: a
+// field or a key that is wrong, no money, something that is switched off, or a
+// service that does not answer although it was asked again and again. Others are
+// of one call, or may be gone with the next.
+func broken(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, fnloop.ErrUnavailable) {
+		return err
+	}
+	if _, is := errors.AsType[*ConfigError](err); is || errors.Is(err, ErrClosed) {
+		return fnloop.Unavailable(err)
+	}
+	e, ok := asError(err)
+	if !ok {
+		return err
+	}
+	_, dial := errors.AsType[*net.OpError](e.Err)
+	switch {
+	case e.Status == http.StatusUnauthorized, e.Status == http.StatusPaymentRequired, e.Status == http.StatusForbidden,
+		slices.Contains(brokenCodes, e.Code), slices.Contains(finalCodes, e.Code),
+		e.Op == "create" && !e.wantsRoom() && (e.Status == 0 || e.redirected() || e.Status >= 500), dial:
+		return fnloop.Unavailable(err)
+	}
+	return err
+}
 
 // ErrClosed is what a [Runner] answers after its Close.
 var ErrClosed = errors.New("runtimecloud: runner is closed")
@@ -114,10 +149,28 @@ func (e *SetupError) Error() string {
 		how = fmt.Sprintf("exited with status %d", *e.ExitCode)
 	}
 	s := fmt.Sprintf("runtimecloud: setup: %q %s", e.Argv, how)
-	if out := strings.TrimSpace(e.Output); out != "" {
-		s += ": " + out[strings.LastIndexByte(out, '\n')+1:]
+	if out := lastLines(e.Output); out != "" {
+		s += ": " + out
 	}
 	return s
+}
+
+// lastLines are the last few lines of what a command printed: pip says why on
+// more than one.
+func lastLines(out string) string {
+	const lines, most = 4, 1000
+	out = strings.TrimSpace(out)
+	at := len(out)
+	for range lines {
+		if at = strings.LastIndexByte(out[:at], '\n'); at < 0 {
+			break
+		}
+	}
+	out = out[at+1:]
+	if len(out) > most {
+		out = "…" + strings.ToValidUTF8(out[len(out)-most:], "")
+	}
+	return out
 }
 
 // A LeakError names what could not be removed and may cost money until it is:

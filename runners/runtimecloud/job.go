@@ -2,12 +2,13 @@ package runtimecloud
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fnloop/fnloop"
@@ -16,14 +17,16 @@ import (
 
 // A job is one Run.
 type job struct {
-	runner  *Runner
-	client  *client
-	ctx     context.Context // of the caller of Run, who waits for the job
-	run     string
-	began   time.Time
-	limits  fnloop.Limits
-	asked   time.Time // for the sandbox
-	sandbox *sandbox
+	runner   *Runner
+	client   *client
+	ctx      context.Context // of the caller of Run, who waits for the job
+	run      string
+	began    time.Time
+	limits   fnloop.Limits
+	body     []byte // of the create: a retry must send the same bytes
+	language string
+	asked    time.Time // for the sandbox
+	sandbox  *sandbox
 }
 
 // lateCreate is how long the answer to a create is waited for when the caller
@@ -36,9 +39,19 @@ const settlePause = 5 * time.Second
 func (j *job) do(p fnloop.Program) (fnloop.Result, error) {
 	res := fnloop.Result{Limits: j.limits}
 	err := j.create()
+	var name, process string
+	asCell := j.runner.installs(j.language)
 	if err == nil {
 		defer j.remove()
-		err = j.prepare(p.Source)
+		if err = j.client.awaitRunning(j.ctx, j.sandbox); err == nil {
+			name, process, err = j.ready(asCell)
+		}
+	}
+	if err == nil && asCell {
+		return j.cell(p, name, process, res)
+	}
+	if err == nil {
+		err = j.client.write(j.ctx, j.run, j.sandbox.ID, workspace+"/"+kinds[j.language].file, []byte(p.Source))
 	}
 	if err != nil {
 		if j.ctx.Err() != nil {
@@ -65,7 +78,7 @@ func (j *job) create() error {
 		if room == 0 {
 			room = DefaultRoomWait
 		}
-		sb, err := j.client.create(ctx, j.run, r.createBody(j.run, j.limits), room, j.ctx.Done())
+		sb, err := j.client.create(ctx, j.run, j.body, room, j.ctx.Done())
 		if err == nil {
 			r.setLive(sb.ID, true)
 		}
@@ -122,17 +135,6 @@ func (j *job) settle(err error) {
 	})
 }
 
-// prepare makes the sandbox ready for the program, up to its start.
-func (j *job) prepare(source string) error {
-	if err := j.client.awaitRunning(j.ctx, j.sandbox); err != nil {
-		return err
-	}
-	if err := j.setup(); err != nil {
-		return err
-	}
-	return j.client.write(j.ctx, j.run, j.sandbox.ID, workspace+"/main.py", []byte(source))
-}
-
 // exec runs the program and says how it ended.
 func (j *job) exec(p fnloop.Program, res fnloop.Result) (fnloop.Result, error) {
 	var stdout, stderr fnloop.Capture
@@ -142,7 +144,7 @@ func (j *job) exec(p fnloop.Program, res fnloop.Result) (fnloop.Result, error) {
 	x.stderr, closeErr = live(&stderr, p.Stderr)
 	sent := time.Now()
 	err := j.client.exec(j.ctx, x, stepKey(j.run, "exec"), &command{
-		Argv: []string{"python3", "main.py"},
+		Argv: kinds[j.language].argv,
 		Cwd:  workspace,
 		// What a program printed before it is killed must not be lost in a buffer.
 		Env:         map[string]string{"PYTHONUNBUFFERED": "1"},
@@ -219,19 +221,25 @@ func (j *job) findOOM(res *fnloop.Result) {
 	}
 	ctx, cancel := context.WithTimeout(j.ctx, 5*time.Second)
 	defer cancel()
-	var count bytes.Buffer
-	x := &execution{sandbox: j.sandbox.ID, stdout: &count, stderr: io.Discard}
-	err := j.client.exec(ctx, x, stepKey(j.run, "oom"), &command{
-		Argv: []string{"grep", "-w", "oom_kill", "/proc/vmstat"}, Cwd: "/", TimeoutMs: 2000,
-	})
-	n, found := strings.CutPrefix(strings.TrimSpace(count.String()), "oom_kill ")
-	switch {
-	case err != nil || !found:
-	case n == "0":
+	switch n, known := j.client.oomKills(ctx, j.sandbox.ID); {
+	case !known:
+	case n == 0:
 		res.OOM = fnloop.EvidenceNo
 	default:
 		res.End, res.Signal, res.OOM = fnloop.EndMemory, "", fnloop.EvidenceYes
 	}
+}
+
+// oomKills is how many processes of the sandbox were killed for want of memory.
+func (c *client) oomKills(ctx context.Context, sandbox string) (n int64, known bool) {
+	var count bytes.Buffer
+	x := &execution{sandbox: sandbox, stdout: &count, stderr: io.Discard}
+	err := c.exec(ctx, x, newKey(), &command{Argv: []string{"grep", "-w", "oom_kill", "/proc/vmstat"}, Cwd: "/", TimeoutMs: 2000})
+	if err != nil {
+		return 0, false
+	}
+	_, err = fmt.Sscanf(count.String(), "oom_kill %d", &n)
+	return n, err == nil
 }
 
 // signals are those that end a program on Linux, by number.
@@ -264,35 +272,39 @@ func (j *job) remove() {
 // removeID deletes a sandbox and tells what it cost. sb is nil where nothing
 // more than the ID is known.
 func (j *job) removeID(ctx context.Context, id string, sb *sandbox) {
-	r := j.runner
+	vcpu, memory := cmp.Or(j.runner.VCPU, 2), j.limits.Memory>>20
+	if sb != nil && sb.VCPU > 0 && sb.MemoryMiB > 0 {
+		vcpu, memory = sb.VCPU, sb.MemoryMiB
+	}
+	_ = j.runner.removeSandbox(ctx, id, Charge{Sandbox: id, Run: j.run}, j.asked, vcpu, memory) // Close tells of it
+}
+
+// removeSandbox deletes a sandbox and tells what it cost. An error means that it
+// was not deleted, which Close tells too.
+func (r *Runner) removeSandbox(ctx context.Context, id string, charge Charge, asked time.Time, vcpu int, memory int64) error {
 	var charged *int64
 	if r.Charged != nil {
 		// What was charged is settled by a stop, and is gone with the sandbox.
-		if stopped, err := j.client.stop(ctx, id); err == nil && stopped.State == "stopped" {
+		if stopped, err := r.client.stop(ctx, id); err == nil && stopped.State == "stopped" {
 			charged = stopped.ChargedMicros
 		}
 	}
-	if err := j.client.remove(ctx, id); err != nil {
+	err := r.client.remove(ctx, id)
+	if err != nil {
 		r.leak(ctx, id, "", err)
 	}
 	r.setLive(id, false)
 	if r.Charged == nil {
-		return
+		return err
 	}
-	charge := Charge{Sandbox: id, Run: j.run, Alive: time.Since(j.asked)}
+	charge.Alive = time.Since(asked)
 	if charged != nil {
 		charge.Micros = *charged
 	} else {
-		vcpu, memory := 2, j.limits.Memory>>20
-		if r.VCPU > 0 {
-			vcpu = r.VCPU
-		}
-		if sb != nil && sb.VCPU > 0 && sb.MemoryMiB > 0 {
-			vcpu, memory = sb.VCPU, sb.MemoryMiB
-		}
 		charge.Micros, charge.Estimate = estimate(vcpu, memory, charge.Alive), true
 	}
 	r.Charged(ctx, charge)
+	return err
 }
 
 // leak notes what could not be deleted.

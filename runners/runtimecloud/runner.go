@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,7 +77,11 @@ type Runner struct {
 
 	// Network is what programs can reach. Its zero value is nothing.
 	Network Network
-	// Setup, when not nil, readies every sandbox before the program is there.
+	// Packages are installed into every sandbox before any code is there, as
+	// [PipInstall] does: names with versions, such as "httpx==0.28.1".
+	Packages []string
+	// Setup, when not nil, readies every sandbox before the program is there, and
+	// after Packages.
 	Setup *Setup
 	// Env are environment variables of the sandboxes, at most 32. Programs can
 	// read them: for a key that a program must use, see [Runner.SetSecret].
@@ -94,6 +99,18 @@ type Runner struct {
 	// MaxCostMicros is the most that one sandbox may cost, in microdollars; the
 	// service stops it then. Zero means [DefaultMaxCost], negative no bound.
 	MaxCostMicros int64
+	// Idle is how long a session may be unused before the service pauses it: a
+	// paused one costs its storage alone, and its next cell wakes it. Zero means
+	// [DefaultIdle], negative never. It is at least ten seconds and at most a day.
+	Idle time.Duration
+	// Keep has sessions stay when this process ends or lets them go, and is how
+	// long the service keeps a paused one, in whole days from 1 to 365. Zero keeps
+	// none: a session is deleted when it is closed, and should this process be gone
+	// by then, a day after it was paused.
+	Keep time.Duration
+	// SessionMaxCostMicros is MaxCostMicros for the sandbox of a session, all its
+	// life. Zero means [DefaultSessionMaxCost], negative no bound.
+	SessionMaxCostMicros int64
 	// Charged, when not nil, is called once for every sandbox that there was,
 	// after its end, with what it cost, from a goroutine that Close waits for.
 	// The context has the values of the one that Run got and never ends. To learn
@@ -127,11 +144,12 @@ type Runner struct {
 	startErr error
 	slots    chan struct{}
 
-	mu     sync.Mutex
-	closed bool
-	work   sync.WaitGroup      // runs and what they left to do
-	live   map[string]struct{} // IDs of sandboxes that a Sweep must not touch
-	leaked LeakError
+	mu       sync.Mutex
+	closed   bool
+	work     sync.WaitGroup      // runs and what they left to do
+	live     map[string]struct{} // IDs of sandboxes that a Sweep must not touch
+	sessions map[*session]struct{}
+	leaked   LeakError
 }
 
 var (
@@ -181,10 +199,14 @@ func (r *Runner) check() error {
 		return bad("Time", "%v is not between 0 and %v", r.Time, maxTime)
 	case r.Memory < 0 || r.Memory > maxMemory<<20:
 		return bad("Memory", "%d bytes are not between 0 and 64 GiB", r.Memory)
+	case r.Idle > 0 && (r.Idle < 10*time.Second || r.Idle > day):
+		return bad("Idle", "%v is not between 10s and a day", r.Idle)
+	case r.Keep != 0 && (r.Keep < day || r.Keep > 365*day):
+		return bad("Keep", "%v is neither zero nor between 1 and 365 days", r.Keep)
 	case len(r.Env) > 32:
 		return bad("Env", "%d variables are more than 32", len(r.Env))
-	case len(r.Labels) > 30:
-		return bad("Labels", "%d are more than 30", len(r.Labels))
+	case len(r.Labels) > 29:
+		return bad("Labels", "%d are more than 29", len(r.Labels))
 	}
 	for name := range r.Env {
 		if !envName.MatchString(name) {
@@ -192,8 +214,13 @@ func (r *Runner) check() error {
 		}
 	}
 	for name := range r.Labels {
-		if name == "app" || name == "run" || name == "" {
+		if name == "app" || name == "run" || name == keepLabel || name == "" {
 			return bad("Labels", "%q is for the Runner to set", name)
+		}
+	}
+	for _, p := range r.Packages {
+		if p == "" || p[0] == '-' || strings.ContainsAny(p, " \t\r\n") {
+			return bad("Packages", "%q is no package", p)
 		}
 	}
 	return errors.Join(r.Network.check("Network"), r.Setup.check())
@@ -212,10 +239,17 @@ func (r *Runner) Probe(ctx context.Context) error {
 // Environment says what programs find there. Of an image or a snapshot only
 // the limits are known.
 func (r *Runner) Environment() fnloop.Environment {
-	env := fnloop.Environment{Network: r.Network.Internet, Limits: r.limits(fnloop.Limits{})}
-	if r.Image == "" && r.Snapshot == "" {
+	env := fnloop.Environment{Network: r.Network.Internet, Limits: r.limits(fnloop.Limits{}), Languages: slices.Clone(languages)}
+	if !r.ownImage() {
+		for i := range env.Languages {
+			env.Languages[i].Version = ""
+		}
+	} else {
 		env.Python = "3.12"
 		env.Packages = []string{"numpy", "pandas", "matplotlib"}
+		for _, p := range r.Packages {
+			env.Packages = append(env.Packages, p[:strings.IndexFunc(p+"=", func(c rune) bool { return strings.ContainsRune("=<>!~[;@", c) })])
+		}
 		env.Writable = workspace
 		if r.DiskMiB == 0 {
 			env.Writable += " (about 2.5 GiB)"
@@ -244,15 +278,31 @@ func ceil(a, b int64) int64 { return (a + b - 1) / b }
 // it goes away by the service's fault there is an error beside such a Result.
 // The program is never run twice.
 func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
-	if err := p.Check(); err != nil {
-		return fnloop.Result{}, err
-	}
+	res, err := r.run(ctx, p)
+	return res, broken(ctx, err)
+}
+
+// checkProgram says what is wrong with p, and gives the limits that hold for it.
+func (r *Runner) checkProgram(p fnloop.Program) (fnloop.Limits, error) {
 	limits := r.limits(p.Limits)
+	if err := p.CheckFor(languages); err != nil {
+		return limits, err
+	}
 	switch {
 	case limits.Time > maxTime:
-		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is more than the %v of a sandbox", limits.Time, maxTime)}
+		return limits, &fnloop.ProgramError{Field: "limits.time", Reason: fmt.Sprintf("%v is more than the %v of a sandbox", limits.Time, maxTime)}
 	case limits.Memory > maxMemory<<20:
-		return fnloop.Result{}, &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are more than the 64 GiB of a sandbox", limits.Memory)}
+		return limits, &fnloop.ProgramError{Field: "limits.memory", Reason: fmt.Sprintf("%d bytes are more than the 64 GiB of a sandbox", limits.Memory)}
+	case len(p.Stdin) > 0 && r.installs(p.Language):
+		return limits, &fnloop.ProgramError{Field: "stdin", Reason: fmt.Sprintf("a program in %s gets none here, unless Image has the language", p.Language)}
+	}
+	return limits, nil
+}
+
+func (r *Runner) run(ctx context.Context, p fnloop.Program) (fnloop.Result, error) {
+	limits, err := r.checkProgram(p)
+	if err != nil {
+		return fnloop.Result{}, err
 	}
 	c, err := r.start()
 	if err != nil {
@@ -269,7 +319,11 @@ func (r *Runner) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	case <-ctx.Done():
 		return fnloop.Result{Limits: limits, End: fnloop.EndCancelled}, c.describe(ctx, &request{op: "wait for a slot"}, nil)
 	}
-	j := &job{runner: r, client: c, ctx: ctx, run: newRunID(), began: began, limits: limits}
+	j := &job{
+		runner: r, client: c, ctx: ctx, run: newRunID(), began: began, limits: limits,
+		language: cmp.Or(p.Language, fnloop.LanguagePython),
+	}
+	j.body = encode(r.createBody(j.run, limits, j.language))
 	return j.do(p)
 }
 
@@ -284,8 +338,8 @@ func (r *Runner) enter() bool {
 	return true
 }
 
-// Close waits until the programs that run have ended and all sandboxes are
-// deleted, and gives a [*LeakError] when some could not be. Run answers
+// Close ends the sessions that are open, or lets go of those that are kept, waits
+// until the programs that run have ended and all their sandboxes are deleted, and gives a [*LeakError] when some could not be. Run answers
 // [ErrClosed] from then on. To end programs, cancel their contexts. Deletes have
 // a bound in time: Close returns within a few minutes of the last program's end,
 // whatever the service does.
@@ -293,6 +347,7 @@ func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
+	r.closeSessions()
 	r.work.Wait()
 	if c, err := r.start(); err == nil && r.Transport == nil {
 		c.http.CloseIdleConnections()
@@ -307,8 +362,10 @@ func (r *Runner) Close() error {
 
 // Sweep deletes the sandboxes with the Runner's label "app" that are older than
 // age, as a program that crashed leaves them, and gives their IDs. Those of
-// programs that this Runner runs are spared, but not those of other processes:
-// age must be more than the longest run takes there. Zero means an hour; a
+// programs and sessions that this Runner runs are spared, but not those of other
+// processes: age must be more than the longest run or session takes there.
+// Sessions that are kept ([Runner.Keep]) are spared until nobody has used them for
+// as long, unless they were stopped and have nothing left to keep. Zero means an hour; a
 // negative age is a [*ConfigError].
 func (r *Runner) Sweep(ctx context.Context, age time.Duration) (deleted []string, err error) {
 	if age < 0 {
@@ -321,7 +378,7 @@ func (r *Runner) Sweep(ctx context.Context, age time.Duration) (deleted []string
 	before := time.Now().Add(-cmp.Or(age, time.Hour))
 	var old []string
 	err = c.list(ctx, "app", r.app(), func(sb *sandbox) {
-		if !sb.CreatedAt.IsZero() && sb.CreatedAt.Before(before) && !r.isLive(sb.ID) {
+		if !sb.CreatedAt.IsZero() && sb.CreatedAt.Before(before) && !r.isLive(sb.ID) && !sb.kept(time.Now()) {
 			old = append(old, sb.ID)
 		}
 	})
@@ -359,19 +416,15 @@ func (r *Runner) setLive(id string, live bool) {
 	}
 }
 
-// createBody is built once for a run: a retry must send the same bytes.
-func (r *Runner) createBody(run string, limits fnloop.Limits) []byte {
+// createBody is the body of a create for a program.
+func (r *Runner) createBody(run string, limits fnloop.Limits, language string) createBody {
 	labels := maps.Clone(r.Labels)
 	if labels == nil {
-		labels = make(map[string]string, 2)
+		labels = make(map[string]string, 3)
 	}
 	labels["app"], labels["run"] = r.app(), run
-	network := r.Network
-	life := limits.Time
-	if r.Setup != nil {
-		network = r.Setup.Network
-		life += r.Setup.time()
-	}
+	network, _ := r.opened(language)
+	life := limits.Time + r.setupTime(language)
 	body := createBody{
 		Labels: labels, Env: r.Env, VCPU: r.VCPU, DiskMiB: r.DiskMiB,
 		// What is left over is for the start and for what comes between the steps.
@@ -384,5 +437,5 @@ func (r *Runner) createBody(run string, limits fnloop.Limits) []byte {
 	if limits.Memory != DefaultMemory { // else it may be a sandbox that is kept ready
 		body.MemoryMiB = limits.Memory >> 20
 	}
-	return encode(body)
+	return body
 }

@@ -1,10 +1,12 @@
 package runtimecloud
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,6 +26,8 @@ type sandbox struct {
 	VCPU          int               `json:"vcpu"`
 	MemoryMiB     int64             `json:"memoryMiB"`
 	CreatedAt     time.Time         `json:"createdAt"`
+	LastActiveAt  time.Time         `json:"lastActiveAt"`
+	PausedAt      time.Time         `json:"pausedAt"`
 	ChargedMicros *int64            `json:"chargedMicros"`
 }
 
@@ -100,7 +104,11 @@ func (c *client) read(ctx context.Context, id string) (*sandbox, error) {
 // write puts a file into the sandbox, in one request if it fits.
 func (c *client) write(ctx context.Context, run, id, path string, data []byte) error {
 	if len(data) > maxFile {
-		return c.upload(ctx, run, id, path, data)
+		sum := sha256.Sum256(data)
+		return c.upload(ctx, run, id, path, bytes.NewReader(data), int64(len(data)), hex.EncodeToString(sum[:]))
+	}
+	if data == nil {
+		data = []byte{} // an empty file has a body too
 	}
 	return c.do(ctx, &request{
 		op: "write", sandbox: id, method: http.MethodPut, path: sandboxPath(id, "/files/content?path="+url.QueryEscape(path)),
@@ -109,38 +117,47 @@ func (c *client) write(ctx context.Context, run, id, path string, data []byte) e
 }
 
 // upload puts a file of more than maxFile into the sandbox, chunk by chunk.
-func (c *client) upload(ctx context.Context, run, id, path string, data []byte) error {
-	sum := sha256.Sum256(data)
+func (c *client) upload(ctx context.Context, run, id, path string, data io.ReaderAt, size int64, sum string) (err error) {
 	var up struct {
 		UploadID   string `json:"uploadId"`
-		ChunkBytes int    `json:"chunkBytes"`
+		ChunkBytes int64  `json:"chunkBytes"`
 	}
-	call := func(step, method, path string, raw bool, body []byte, out any) error {
+	call := func(ctx context.Context, step, method, path string, raw bool, body []byte, out any) error {
 		return c.do(ctx, &request{
 			op: "write", sandbox: id, method: method, path: sandboxPath(id, path),
 			key: stepKey(run, step), raw: raw, body: body, answer: 30 * time.Second,
 		}, out)
 	}
-	err := call("upload", http.MethodPost, "/uploads", false, encode(struct {
+	err = call(ctx, "upload", http.MethodPost, "/uploads", false, encode(struct {
 		Path   string `json:"path"`
-		Size   int    `json:"size"`
+		Size   int64  `json:"size"`
 		SHA256 string `json:"sha256"`
-	}{path, len(data), hex.EncodeToString(sum[:])}), &up)
+	}{path, size, sum}), &up)
 	if err != nil {
 		return err
 	}
-	if up.UploadID == "" || up.ChunkBytes <= 0 {
+	if up.UploadID == "" || up.ChunkBytes <= 0 || up.ChunkBytes > 1<<26 {
 		return &Error{Op: "write", Code: codeRequest, Status: http.StatusOK, Message: "the answer names no upload", Sandbox: id}
 	}
 	to := "/uploads/" + url.PathEscape(up.UploadID)
-	for at := 0; at < len(data); at += up.ChunkBytes {
-		offset := strconv.Itoa(at)
-		chunk := data[at:min(at+up.ChunkBytes, len(data))]
-		if err := call("chunk "+offset, http.MethodPut, to+"?offset="+offset, true, chunk, nil); err != nil {
+	defer func() {
+		if err != nil { // it would take the place of another
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			_ = call(ctx, "abort", http.MethodPost, to+":abort", false, []byte("{}"), nil)
+		}
+	}()
+	for at := int64(0); at < size; at += up.ChunkBytes {
+		chunk := make([]byte, min(up.ChunkBytes, size-at))
+		if n, err := data.ReadAt(chunk, at); n < len(chunk) {
+			return err
+		}
+		offset := strconv.FormatInt(at, 10)
+		if err := call(ctx, "chunk "+offset, http.MethodPut, to+"?offset="+offset, true, chunk, nil); err != nil {
 			return err
 		}
 	}
-	return call("commit", http.MethodPost, to+":commit", false, []byte("{}"), nil)
+	return call(ctx, "commit", http.MethodPost, to+":commit", false, []byte("{}"), nil)
 }
 
 // setNetwork replaces the sandbox's rules and waits until its host holds it to

@@ -90,16 +90,88 @@ func (s *Setup) time() time.Duration {
 	return s.Time
 }
 
-// setup readies the sandbox and closes its network to what the program may
-// reach.
-func (j *job) setup() error {
-	s := j.runner.Setup
-	if s == nil {
-		return nil
+// setups are what readies a sandbox, in order.
+func (r *Runner) setups() (all []*Setup) {
+	if len(r.Packages) > 0 {
+		all = append(all, PipInstall(r.Packages...))
 	}
+	if r.Setup != nil {
+		all = append(all, r.Setup)
+	}
+	return all
+}
+
+// opened is the network that a sandbox begins with, and whether it is another than
+// that of the code.
+func (r *Runner) opened(language string) (n Network, is bool) {
+	if r.installs(language) {
+		return Network{Internet: true}, true
+	}
+	setups := r.setups()
+	if len(setups) == 0 {
+		return r.Network, false
+	}
+	everything := false
+	for _, s := range setups {
+		n.Internet = n.Internet || s.Network.Internet
+		everything = everything || s.Network.Internet && len(s.Network.Allow) == 0
+		n.Allow = append(n.Allow, s.Network.Allow...)
+		n.Connect = append(n.Connect, s.Network.Connect...)
+		n.Deny = append(n.Deny, s.Network.Deny...)
+	}
+	if everything {
+		n.Allow = nil
+	}
+	return n, true
+}
+
+// setupTime is how long it may take to ready a sandbox.
+func (r *Runner) setupTime(language string) (d time.Duration) {
+	for _, s := range r.setups() {
+		d += s.time()
+	}
+	if r.installs(language) {
+		d += installTime
+	}
+	return d
+}
+
+// ready installs what has to be, starts an interpreter if there is to be one, and
+// closes the network to what code may reach before any of it is there.
+func (j *job) ready(interpreter bool) (name, process string, err error) {
+	r := j.runner
+	for i, s := range r.setups() {
+		if err := j.setup(s, fmt.Sprint("setup", i)); err != nil {
+			return "", "", err
+		}
+	}
+	start := func() error {
+		made, err := j.client.newContext(j.ctx, j.sandbox.ID, j.language)
+		name, process = made.ID, made.ProcessID
+		return err
+	}
+	before := r.installs(j.language)
+	if interpreter && before {
+		if err := start(); err != nil {
+			return "", "", err
+		}
+	}
+	if _, is := r.opened(j.language); is {
+		if err := j.client.setNetwork(j.ctx, j.run, j.sandbox.ID, r.Network); err != nil {
+			return "", "", err
+		}
+	}
+	if interpreter && !before {
+		err = start()
+	}
+	return name, process, err
+}
+
+// setup runs one command.
+func (j *job) setup(s *Setup, step string) error {
 	var both fnloop.Capture
 	x := &execution{sandbox: j.sandbox.ID, stdout: &both, stderr: &both}
-	err := j.client.exec(j.ctx, x, stepKey(j.run, "setup"), &command{Argv: s.Argv, Cwd: workspace, TimeoutMs: s.time().Milliseconds()})
+	err := j.client.exec(j.ctx, x, stepKey(j.run, step), &command{Argv: s.Argv, Cwd: workspace, TimeoutMs: s.time().Milliseconds()})
 	if err == errFlood {
 		err = &Error{Op: "setup", Code: codeStream, Message: "the command printed too much", Sandbox: j.sandbox.ID}
 	}
@@ -112,7 +184,7 @@ func (j *job) setup() error {
 		shown.SetOutput(&both, new(fnloop.Capture))
 		return &SetupError{Argv: s.Argv, ExitCode: ev.ExitCode, TimedOut: ev.TimedOut, Output: shown.Stdout, Sandbox: j.sandbox.ID}
 	}
-	return j.client.setNetwork(j.ctx, j.run, j.sandbox.ID, j.runner.Network)
+	return nil
 }
 
 // isCode reports whether err is the API's refusal with that code, or with 404

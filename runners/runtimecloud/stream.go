@@ -59,31 +59,36 @@ func newDecoder(r io.Reader) *decoder {
 	return &decoder{bufio.NewReaderSize(r, 64<<10)}
 }
 
-// next gives the next event. A stream that ends between two events gives
-// io.EOF; one that ends within an event, io.ErrUnexpectedEOF.
-func (d *decoder) next() (event, error) {
+// next gives the next event of a command.
+func (d *decoder) next() (e event, err error) {
+	err = d.decode(&e)
+	return e, err
+}
+
+// decode reads the next event. A stream that ends between two events gives io.EOF;
+// one that ends within an event, io.ErrUnexpectedEOF.
+func (d *decoder) decode(v any) error {
 	for {
 		line, err := d.line()
 		ended := errors.Is(err, io.EOF)
 		if err != nil && !ended {
-			return event{}, err
+			return err
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			if ended {
-				return event{}, io.EOF
+				return io.EOF
 			}
 			continue // late answers and idle streams are kept open with white space
 		}
-		var e event
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := json.Unmarshal(line, v); err != nil {
 			var corrupt base64.CorruptInputError
 			if ended && !errors.As(err, &corrupt) {
-				return event{}, io.ErrUnexpectedEOF
+				return io.ErrUnexpectedEOF
 			}
-			return event{}, fmt.Errorf("a line of the stream is not an event: %w", err)
+			return fmt.Errorf("a line of the stream is not an event: %w", err)
 		}
-		return e, nil
+		return nil
 	}
 }
 

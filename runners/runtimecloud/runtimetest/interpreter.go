@@ -66,6 +66,7 @@ type cellRun struct {
 	kernel *kernel
 	stop   context.CancelFunc
 	flag   bool // it is to be interrupted when its client goes
+	over   bool // guarded by Server.mu
 	done   chan struct{}
 
 	mu      sync.Mutex
@@ -252,7 +253,7 @@ func (s *Server) newKernel(ctx context.Context, sb *sandbox, id, language, cwd s
 	memory := sb.memoryMiB << 20
 	s.mu.Unlock()
 	d, err := opener.OpenInterpreter(context.WithoutCancel(ctx), interpreter.Config{
-		Limits: fnloop.Limits{Memory: memory}, NoCopy: true, Grace: s.Grace,
+		Limits: fnloop.Limits{Memory: memory}, NoCopy: true, Grace: cmp.Or(s.Grace, time.Second),
 	})
 	for name, data := range files {
 		if err == nil {
@@ -446,8 +447,11 @@ func (s *Server) runCell(c *call) (*answer, *apiError) {
 func (s *Server) runIn(ctx context.Context, sb *sandbox, r *cellRun, code string, limit time.Duration, started bool) {
 	defer r.stop()
 	k := r.kernel
+	s.mu.Lock()
+	turn := k.turn
+	s.mu.Unlock()
 	select {
-	case k.turn <- struct{}{}:
+	case turn <- struct{}{}:
 	case <-ctx.Done():
 		s.mu.Lock()
 		sb.cells--
@@ -471,9 +475,17 @@ func (s *Server) runIn(ctx context.Context, sb *sandbox, r *cellRun, code string
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { <-k.turn }()
+	if r.over {
+		return
+	}
+	r.over = true
+	defer func() { <-turn }()
 	sb.cells--
 	sb.active = time.Now()
+	if sb.life.Err() != nil {
+		r.finish(nil, refuse(http.StatusConflict, "sandbox_stopped", "%v", context.Cause(sb.life)))
+		return
+	}
 	if err != nil || e.Loss != nil && !e.Loss.FilesKept {
 		// The local sandbox, which is all of the machine here, is no more.
 		s.halt(sb, "stopped", "host_stopped", time.Now())
@@ -611,19 +623,33 @@ func (s *Server) restart(c *call) (*answer, *apiError) {
 		s.mu.Unlock()
 		return nil, refusal
 	}
-	if k.run != nil {
-		k.run.stop() // which kills it in the end
+	run, turn := k.run, k.turn
+	if run != nil {
+		run.stop() // which kills it in the end
 	}
 	s.mu.Unlock()
+	deaf := time.NewTimer(5 * time.Second)
+	defer deaf.Stop()
 	select {
-	case k.turn <- struct{}{}:
+	case turn <- struct{}{}:
+	case <-deaf.C: // a guest that does not stop is left behind
+		s.mu.Lock()
+		if !run.over {
+			run.over = true
+			sb.cells--
+			run.finish(nil, refuse(http.StatusBadGateway, "interpreter_failed", "The interpreter was restarted."))
+		}
+		turn = make(chan struct{}, 1)
+		turn <- struct{}{}
+		k.turn = turn
+		s.mu.Unlock()
 	case <-c.Context().Done():
 		panic(http.ErrAbortHandler)
 	}
 	err := k.driver.Restart(context.WithoutCancel(c.Context()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	<-k.turn
+	<-turn
 	if err != nil {
 		s.halt(sb, "stopped", "host_stopped", time.Now())
 		return nil, refuse(http.StatusConflict, "sandbox_stopped", "The sandbox is stopped.")

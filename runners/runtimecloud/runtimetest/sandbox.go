@@ -99,6 +99,17 @@ func (s *Server) End(id, reason string) {
 	}
 }
 
+// Pause pauses a sandbox from outside, whatever it does.
+func (s *Server) Pause(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sb := range s.sandboxes {
+		if sb.id == id && sb.state == "running" {
+			s.halt(sb, "paused", "requested", time.Now())
+		}
+	}
+}
+
 // age does to sb what should have happened by now.
 func (s *Server) age(sb *sandbox) {
 	now := time.Now()
