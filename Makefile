@@ -34,8 +34,9 @@ chat: ## install the sandbox where it is missing and serve the chat of examples/
 	cd examples/chat && $(GO) build -o ../../bin/chat .
 	bin/chat -db .cache/chat.db
 
-screenshots: ## make the pictures of the chat in PICTURES (docs), with Chromium
+screenshots: ## make the pictures of askpy and of the chat in PICTURES (docs), the latter with Chromium
 	@mkdir -p $(PICTURES)
+	$(GO) test -count=1 -run TestPictures ./cmd/askpy -pictures $(abspath $(PICTURES))
 	cd examples/chat && $(GO) test -count=1 -run 'TestBrowser_(chart|approval)' -screenshots $(abspath $(PICTURES)) .
 
 build: ## build every package, and askpy into bin/
