@@ -32,6 +32,9 @@ type Config struct {
 	// memory: what a cell changes is there twice while it runs. A cell that has
 	// to be killed then costs the session its variables.
 	NoCopy bool
+	// Packages are requirements as pip has them, installed before the session
+	// opens: the session has these beside those of the runner.
+	Packages []string
 	// Preload are modules that the interpreter has imported before the first cell,
 	// and after each restart, beside those of the runner.
 	Preload []string

@@ -2,6 +2,7 @@ import importlib.metadata, pkgutil, re, sys
 asked = ("numpy scipy pandas matplotlib sympy sklearn statsmodels networkx "
          "PIL cv2 requests bs4 lxml yaml openpyxl mpmath polars pyarrow").split()
 skip = {"pip", "setuptools", "wheel", "distribute", "pkg_resources", "easy_install", "distutils", "_distutils_hack"}
+known = skip | set(getattr(sys, "stdlib_module_names", ()))
 places = [p for p in sys.path if p.endswith("-packages")]
 there = {}
 for i, place in enumerate(places):
@@ -18,16 +19,16 @@ def modules(d):
             if len(f.parts) == 1:
                 top = re.sub(r"\.(cpython|abi3)[^/]*$|\.py$|\.so$", "", top)
             names.append(top)
-    return sorted({n.split("/")[0] for n in names} & set(there), key=lambda n: (n[0] == "_", n.lower() != key(d), n))
+    return sorted({n.split("/")[0] for n in names} & set(there) - known, key=lambda n: (n[0] == "_", n.lower() != key(d), n))
 
 def key(d):
     return re.sub(r"[-_.]+", "_", d.metadata["Name"] or "").lower()
 
-found, known = [], set(skip) | set(getattr(sys, "stdlib_module_names", ()))
+found = []
 for d in importlib.metadata.distributions(path=places):
     try:
         name, version, names = d.metadata["Name"], d.version, modules(d)
-        if not name or name.lower() in skip or not [n for n in names if n[0] != "_" and n not in known]:
+        if not name or name.lower() in skip or not names or names[0][0] == "_":
             continue
         known.update(names)
         first = names[0]

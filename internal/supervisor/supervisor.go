@@ -44,10 +44,6 @@ os.execv(sys.executable, [sys.executable, "/tmp/main.py"])
 // supervisor itself never runs what is in there.
 const LayerDir = "/opt/fnloop/python"
 
-// LayerPath is the search path of a sandbox that has packages, where it is path
-// without.
-func LayerPath(path string) string { return LayerDir + "/bin:" + path }
-
 // Preload is a variable of the environment for the supervisor: modules that the
 // process which becomes a program, or the worker of a session, is to have imported
 // before, as the names with commas between them.

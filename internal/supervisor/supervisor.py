@@ -95,7 +95,8 @@ def supervise():
             try:
                 os.close(fd)
             except OSError:
-                pass  # it was closed already
+                # It was closed already.
+                pass
         if not early:
             leave_supervisor()
             if not foreign:
@@ -137,6 +138,8 @@ def supervise():
         for name in list(os.environ):
             if name not in environment:
                 del os.environ[name]
+        if os.path.exists(layer + "/pyvenv.cfg"):
+            os.environ["PATH"] = layer + "/bin:" + os.environ.get("PATH", "/usr/bin:/bin")
         sys.path[:] = [p for p in sys.path if p != home]
         sys.path_importer_cache.pop(home, None)
 
@@ -156,7 +159,7 @@ def supervise():
         sys.path += [p for p in after if p not in sys.path]
 
     def import_all():
-        if os.path.isdir(layer):
+        if os.path.exists(layer + "/pyvenv.cfg"):
             enter_layer()
         for name in preload:
             __import__(name)
@@ -420,6 +423,7 @@ def supervise():
     if foreign and waiting:
         pid, socket = waiting.pop()
         os.kill(pid, _signal.SIGKILL)
+        os.waitpid(pid, 0)
         socket.close()
     program = begin()
     if program == 0:

@@ -44,10 +44,14 @@ type host struct {
 	protection    Protection
 	logger        *slog.Logger
 	warm          *warm // nil where none are kept ready
-	layer         string
-	preload       string
 	languages     language.Finder
 	golang        goLibrary
+
+	prefix   string // the interpreter's
+	identity string // what it is, for the layers that are made for it
+	layers   layers
+	layer    string // with the runner's packages, or empty
+	preload  string // the modules that interpreters have imported
 
 	files [numFiles]*os.File // for bwrap to read
 
@@ -247,13 +251,13 @@ func (h *host) findPython(ctx context.Context, python string) error {
 	const ask = `import importlib.util, marshal, os.path, sys, sysconfig
 managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
 pyc = importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(sys.stdin.read(), "sitecustomize.py", "exec"))
-print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, "%d.%d.%d" % sys.version_info[:3], pyc.hex(), managed if os.path.isfile(managed) else "none", sep="\n")`
+print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, "%d.%d.%d" % sys.version_info[:3], pyc.hex(), managed if os.path.isfile(managed) else "none", sys.version.replace("\n", " "), sysconfig.get_platform(), sysconfig.get_config_var("SOABI"), getattr(sys, "_base_executable", ""), sep="\n")`
 	cmd := exec.CommandContext(ctx, path, "-I", "-c", ask)
 	cmd.Stdin = strings.NewReader(supervisor.Source)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if err == nil && len(lines) != 8 {
+	if err == nil && len(lines) != 12 {
 		err = errors.New("it does not answer as Python does")
 	}
 	if err != nil {
@@ -277,6 +281,7 @@ print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exe
 		h.managed = lines[7]
 	}
 	h.protection.Python, h.protection.PythonVersion = h.python, version
+	h.prefix, h.identity = lines[1], strings.Join(append(lines[1:5:5], lines[8:]...), "\n")
 	roots := lines[1:5]
 	if real, err := filepath.EvalSymlinks(h.python); err == nil {
 		roots = append(roots, filepath.Dir(filepath.Dir(real)))
@@ -335,7 +340,7 @@ func (h *host) open(i int) (*os.File, error) {
 
 func (h *host) close() error {
 	h.golang.close()
-	var errs []error
+	errs := []error{h.layers.close()}
 	for _, f := range h.files {
 		if f != nil {
 			errs = append(errs, f.Close())
@@ -360,14 +365,13 @@ func (h *host) args(s spec) []string {
 	if h.disableUserns {
 		a = append(a, "--disable-userns")
 	}
+	if s.install != nil {
+		a = append(a, "--share-net")
+	}
 	a = append(a,
 		"--cap-drop", "ALL", "--new-session", "--as-pid-1",
 		"--seccomp", fd(fileFilter), "--info-fd", fd(numFiles), "--clearenv")
-	path := h.searchPath()
-	if s.layer != "" {
-		path = supervisor.LayerPath(path)
-	}
-	for _, kv := range supervisor.Env(path) {
+	for _, kv := range supervisor.Env(h.searchPath()) {
 		key, value, _ := strings.Cut(kv, "=")
 		a = append(a, "--setenv", key, value)
 	}
@@ -394,7 +398,7 @@ func (h *host) args(s spec) []string {
 		a = append(a, "--ro-bind", h.golang.dir, language.GoDir)
 	}
 	for i, path := range paths {
-		if path != "" {
+		if path != "" && (s.install == nil || i != filePip && i != fileHosts) {
 			a = append(a, "--perms", "0444", "--file", fd(i), path)
 		}
 	}
@@ -413,9 +417,7 @@ func (h *host) args(s spec) []string {
 	for _, dir := range h.binds { // may be below /tmp
 		a = append(a, "--ro-bind", dir, dir)
 	}
-	if s.layer != "" {
-		a = append(a, "--ro-bind", s.layer, supervisor.LayerDir)
-	}
+	a = append(a, s.layerArgs()...)
 	if !h.local {
 		a = append(a, "--remount-ro", "/usr/local")
 	}

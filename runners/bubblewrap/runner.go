@@ -84,6 +84,16 @@ type Runner struct {
 	// each call makes its sandbox, and returns when nothing of it is left. A
 	// Runner with warm sandboxes must be closed.
 	Warm int
+	// Packages are requirements as pip has them, such as "numpy", "pandas==2.2.*",
+	// "name @ https://…" and "-r requirements.txt". They are installed at the first
+	// use, which can take minutes ([Runner.Probe] does it ahead), in a sandbox with a
+	// network, and kept for all runners of this user. Index, credentials and proxies
+	// are those of the host's pip configuration. It needs pip or uv. What cannot be
+	// installed is a [*fnloop.PackageError] of every call.
+	Packages []string
+	// Installing is told what the installer prints, a line at a time. Nil is told
+	// nothing.
+	Installing func(line string)
 	// Preload are modules that every interpreter has imported before its program
 	// or session comes, such as "pandas": with Warm sandboxes an import of them then
 	// costs nothing. They are imported in /tmp, and what they print is dropped. One

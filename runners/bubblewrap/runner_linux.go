@@ -12,6 +12,7 @@ import (
 	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/pool"
+	"github.com/fnloop/fnloop/internal/pylayer"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -232,6 +233,7 @@ type spec struct {
 	limit.Spec
 	layer   string // the folder with its packages, or empty
 	preload string // the modules that it has imported, as supervisor.Preload has them
+	install *install
 }
 
 // spec is that of a sandbox for the runner's programs.
@@ -246,6 +248,9 @@ func (h *host) rlimits(s spec) supervisor.Rlimits {
 	if h.cgroups == nil {
 		l["data"] = s.Memory
 		l["nproc"] = int64(s.PIDs)
+	}
+	if s.install != nil {
+		l = pylayer.Rlimits(l)
 	}
 	return l
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/pylayer"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -114,8 +115,9 @@ type sandbox struct {
 	id   string // empty until the engine has said it
 	late bool   // nobody knows whether there is a container
 
-	booting bool   // it was started
-	etc     string // where its files in /etc are from, or empty
+	booting bool                                  // it was started
+	fill    func(context.Context, *sandbox) error // called before that, or nil
+	etc     string                                // where its files in /etc are from, or empty
 	conn    *supervisor.Conn
 
 	stream net.Conn
@@ -176,8 +178,16 @@ func (r *Runner) start(ctx context.Context, e *engine, s spec) (*sandbox, error)
 // make makes a container and starts it.
 func (r *Runner) make(ctx context.Context, e *engine, s spec) (*sandbox, error) {
 	c := e.newSandbox()
-	c.etc = e.etcDir(ctx)
+	if !s.install {
+		c.etc = e.etcDir(ctx)
+	}
 	config, hostConfig := r.config(e, s, c.etc)
+	if s.install {
+		c.fill = installFolder
+		hostConfig.NetworkMode = container.NetworkMode(or(r.InstallNetwork, "default"))
+		hostConfig.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: pylayer.InstallDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
+		hostConfig.Ulimits = slices.DeleteFunc(hostConfig.Ulimits, func(l *container.Ulimit) bool { return l.Name == "fsize" })
+	}
 	return c, c.create(ctx, config, hostConfig)
 }
 
@@ -199,6 +209,11 @@ func (c *sandbox) create(ctx context.Context, config *container.Config, hostConf
 		return err
 	}
 	c.id = created.ID
+	if c.fill != nil {
+		if err := c.fill(ctx, c); err != nil {
+			return err
+		}
+	}
 	attached, err := c.e.api.ContainerAttach(ctx, c.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return err

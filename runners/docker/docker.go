@@ -93,6 +93,19 @@ type Runner struct {
 	// that waits for its program: a call then takes a fraction of the time. Each
 	// still serves one program only. Zero keeps none.
 	Warm int
+	// Packages are requirements as pip has them, such as "numpy", "pandas==2.2.*",
+	// "name @ https://…" and "-r requirements.txt". They are installed at the first
+	// use, which can take minutes ([Runner.Prepare] does it ahead), in a container of
+	// the image with a network, and kept in the engine as an image. Index, credentials
+	// and proxies are those of this host's pip configuration. The image needs pip or
+	// uv. What cannot be installed is a [*fnloop.PackageError] of every call.
+	Packages []string
+	// InstallNetwork is the engine's network for that container, such as "host".
+	// Empty means the engine's default.
+	InstallNetwork string
+	// Installing is told what the installer prints, a line at a time. Nil is told
+	// nothing.
+	Installing func(line string)
 	// Preload are modules that every interpreter has imported before its program
 	// or session comes, such as "pandas": with Warm containers an import of them then
 	// costs nothing. They are imported in /tmp, and what they print is dropped. One

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fnloop/fnloop/internal/language"
+	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/pool"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
@@ -58,8 +59,12 @@ type engine struct {
 	debts     debts
 	logger    logger
 	session   supervisor.Compiled
-	layer     string // the image with the runner's packages, or empty
-	preload   string // the modules that interpreters have imported
+	base      []string // the parts of that image
+	layers    lazy.Map[string]
+	told      sync.Mutex // held while Installing is called, and for notes
+	notes     []string   // of the layers that are used
+	layer     string     // the image with the runner's packages, or empty
+	preload   string     // the modules that interpreters have imported
 
 	stop context.CancelFunc // ends clean
 	work sync.WaitGroup     // clean

@@ -33,10 +33,12 @@ func (r *Runner) findImage(ctx context.Context, e *engine) (id, path string, err
 			}
 		}
 	}
+	e.base = image.RootFS.Layers
 	return image.ID, path, nil
 }
 
-// Prepare pulls the image if it is not there, and then runs a first program.
+// Prepare pulls the image if it is not there, installs the runner's packages, and
+// then runs a first program.
 // It is for the start of a service: no call of [Runner.Run] ever pulls. Calls
 // beside each other pull once.
 func (r *Runner) Prepare(ctx context.Context) error {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+
+	"github.com/fnloop/fnloop/internal/flock"
 )
 
 // The labels of our containers.
@@ -25,6 +27,7 @@ const (
 	labelBoot     = labelApp + ".boot"     // the machine, since when, on which the file is
 	labelPID      = labelApp + ".pid"      // for people
 	labelImage    = labelApp + ".image"    // for people
+	labelKey      = labelApp + ".key"      // of the packages of an image
 	labelDeadline = labelApp + ".deadline" // when it is left behind, whoever made it; Unix time
 )
 
@@ -57,7 +60,7 @@ func newLease() (*lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !lock(f) {
+	if !flock.Exclusive(f) {
 		return l, errors.Join(f.Close(), os.Remove(l.path))
 	}
 	l.file = f
@@ -119,7 +122,7 @@ func orphaned(c container.Summary, now time.Time) bool {
 	if path := labels[labelLease]; path != "" && labels[labelBoot] == boot() {
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			defer f.Close()
-			return lock(f)
+			return flock.Exclusive(f)
 		}
 	}
 	// Its maker is elsewhere, or cannot be asked. One that does not run is soon
@@ -164,7 +167,7 @@ func (e *engine) reap(ctx context.Context) {
 		}
 		path := filepath.Join(filepath.Dir(e.lease.path), l.Name())
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
-			if lock(f) {
+			if flock.Exclusive(f) {
 				_ = os.Remove(path)
 			}
 			f.Close()

@@ -218,6 +218,7 @@ func (e *engine) clean(ctx context.Context) {
 			wait = min(2*wait, lastWait)
 		case <-reap.C:
 			e.reap(ctx)
+			e.reapLayers(ctx)
 			reap.Reset(reapEvery)
 		}
 	}
