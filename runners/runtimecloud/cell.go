@@ -640,14 +640,7 @@ func (s *session) after(ctx context.Context, e *interpreter.Execution) {
 // ask asks the interpreter for the names that there are. They are a claim of the
 // code; where there is no answer the last one holds.
 func (s *session) ask(ctx context.Context) {
-	s.mu.Lock()
-	name := s.context
-	s.mu.Unlock()
-	var a cellAnswer
-	err := s.client.do(ctx, &request{
-		op: "names", sandbox: s.sandbox, method: http.MethodPost, path: sandboxPath(s.sandbox, "/interpreter:run"), key: newKey(),
-		body: encode(map[string]any{"code": probe, "context": name, "timeoutMs": 2000}), answer: controlTime, budget: controlTime,
-	}, &a)
+	a, err := s.aside(ctx, "names", probe, 2*time.Second)
 	if err != nil || a.Status != interpreter.StatusOK {
 		return
 	}

@@ -31,7 +31,9 @@ func broken(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, fnloop.ErrUnavailable) {
 		return err
 	}
-	if _, is := errors.AsType[*ConfigError](err); is || errors.Is(err, ErrClosed) {
+	_, config := errors.AsType[*ConfigError](err)
+	_, packages := errors.AsType[*fnloop.PackageError](err)
+	if config || packages || errors.Is(err, ErrClosed) {
 		return fnloop.Unavailable(err)
 	}
 	e, ok := asError(err)
@@ -141,24 +143,28 @@ type SetupError struct {
 }
 
 func (e *SetupError) Error() string {
-	how := "was killed"
-	switch {
-	case e.TimedOut:
-		how = "reached its time limit"
-	case e.ExitCode != nil:
-		how = fmt.Sprintf("exited with status %d", *e.ExitCode)
-	}
-	s := fmt.Sprintf("runtimecloud: setup: %q %s", e.Argv, how)
-	if out := lastLines(e.Output); out != "" {
+	s := fmt.Sprintf("runtimecloud: setup: %q %s", e.Argv, e.how())
+	if out := lastLines(e.Output, 4); out != "" {
 		s += ": " + out
 	}
 	return s
 }
 
+// how says how the command ended.
+func (e *SetupError) how() string {
+	switch {
+	case e.TimedOut:
+		return "reached its time limit"
+	case e.ExitCode != nil:
+		return fmt.Sprintf("exited with status %d", *e.ExitCode)
+	}
+	return "was killed"
+}
+
 // lastLines are the last few lines of what a command printed: pip says why on
 // more than one.
-func lastLines(out string) string {
-	const lines, most = 4, 1000
+func lastLines(out string, lines int) string {
+	const most = 2000
 	out = strings.TrimSpace(out)
 	at := len(out)
 	for range lines {

@@ -210,7 +210,6 @@ func TestConfigErrors(t *testing.T) {
 		{"kept for hours", &runtimecloud.Runner{Key: secretKey, Keep: 23 * time.Hour}, "Keep"},
 		{"kept for ever", &runtimecloud.Runner{Key: secretKey, Keep: 366 * 24 * time.Hour}, "Keep"},
 		{"negative keep", &runtimecloud.Runner{Key: secretKey, Keep: -1}, "Keep"},
-		{"an option as a package", &runtimecloud.Runner{Key: secretKey, Packages: []string{"--index-url=x"}}, "Packages"},
 		{"the label of kept sessions", &runtimecloud.Runner{Key: secretKey, Labels: map[string]string{"keep": "1"}}, "Labels"},
 		{"image and snapshot", &runtimecloud.Runner{Key: secretKey, Image: "a", Snapshot: "b"}, "Snapshot"},
 		{"short life", &runtimecloud.Runner{Key: secretKey, TimeLimit: time.Second}, "TimeLimit"},
@@ -236,6 +235,12 @@ func TestConfigErrors(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an option as a package", func(t *testing.T) {
+		r := &runtimecloud.Runner{Key: secretKey, Packages: []string{"--index-url=x"}, Transport: noTransport{t}}
+		if _, err := r.Run(t.Context(), fnloop.Program{}); !errors.As(err, new(*fnloop.PackageError)) {
+			t.Errorf("Run() error = %v", err)
+		}
+	})
 	t.Run("good addresses", func(t *testing.T) {
 		for _, url := range []string{"https://api.example.com", "https://api.example.com:8443/", "http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "http://runtime.internal"} {
 			r := &runtimecloud.Runner{Key: secretKey, URL: url, Transport: refusing{}}

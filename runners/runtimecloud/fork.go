@@ -39,14 +39,8 @@ func (s *session) reseed(ctx context.Context) {
 	if code == "" {
 		return
 	}
-	s.mu.Lock()
-	name := s.context
-	s.mu.Unlock()
 	// A copy whose numbers are those of another is still one.
-	_ = s.client.do(ctx, &request{
-		op: "seed", sandbox: s.sandbox, method: http.MethodPost, path: sandboxPath(s.sandbox, "/interpreter:run"), key: newKey(),
-		body: encode(map[string]any{"code": code, "context": name, "language": s.language, "timeoutMs": 5000}), answer: time.Minute, budget: time.Minute,
-	}, nil)
+	_, _ = s.aside(ctx, "seed", code, 5*time.Second)
 }
 
 // untouched are the refusals of a request that was not even begun.
@@ -63,7 +57,7 @@ func (s *session) Fork(ctx context.Context, n int) (_ []interpreter.Driver, err 
 	}
 	defer r.work.Done()
 	run := newRunID()
-	body := r.sessionBody(run, s.limits, s.language, "")
+	body := r.sessionBody(run, s.limits, plan{}, "")
 	j := &job{runner: r, client: s.client, ctx: ctx, run: run, asked: time.Now(), limits: s.limits}
 	var made struct{ Sandboxes []*sandbox }
 	err = s.client.do(ctx, &request{
@@ -113,7 +107,7 @@ func (s *session) copyIn(ctx context.Context, j *job, sb *sandbox) (interpreter.
 	if err := s.client.awaitRunning(ctx, sb); err != nil {
 		return nil, err
 	}
-	c := s.runner.newSession(s.client, interpreter.Config{Grace: s.grace}, s.limits, s.language)
+	c := s.runner.newSession(s.client, interpreter.Config{Grace: s.grace, Preload: s.preload}, s.limits, s.language)
 	c.sandbox, c.label, c.asked, c.vcpu, c.memory = sb.ID, j.run, j.asked, sb.VCPU, sb.MemoryMiB
 	s.mu.Lock()
 	c.context, c.names, c.kills = s.context, s.names, s.kills

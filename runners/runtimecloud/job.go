@@ -17,16 +17,16 @@ import (
 
 // A job is one Run.
 type job struct {
-	runner   *Runner
-	client   *client
-	ctx      context.Context // of the caller of Run, who waits for the job
-	run      string
-	began    time.Time
-	limits   fnloop.Limits
-	body     []byte // of the create: a retry must send the same bytes
-	language string
-	asked    time.Time // for the sandbox
-	sandbox  *sandbox
+	runner  *Runner
+	client  *client
+	ctx     context.Context // of the caller of Run, who waits for the job
+	run     string
+	began   time.Time
+	limits  fnloop.Limits
+	body    []byte // of the create: a retry must send the same bytes
+	plan    plan
+	asked   time.Time // for the sandbox
+	sandbox *sandbox
 }
 
 // lateCreate is how long the answer to a create is waited for when the caller
@@ -40,7 +40,7 @@ func (j *job) do(p fnloop.Program) (fnloop.Result, error) {
 	res := fnloop.Result{Limits: j.limits}
 	err := j.create()
 	var name, process string
-	asCell := j.runner.installs(j.language)
+	asCell := j.plan.installs
 	if err == nil {
 		defer j.remove()
 		if err = j.client.awaitRunning(j.ctx, j.sandbox); err == nil {
@@ -51,7 +51,7 @@ func (j *job) do(p fnloop.Program) (fnloop.Result, error) {
 		return j.cell(p, name, process, res)
 	}
 	if err == nil {
-		err = j.client.write(j.ctx, j.run, j.sandbox.ID, workspace+"/"+kinds[j.language].file, []byte(p.Source))
+		err = j.client.write(j.ctx, j.run, j.sandbox.ID, workspace+"/"+kinds[j.plan.language].file, []byte(p.Source))
 	}
 	if err != nil {
 		if j.ctx.Err() != nil {
@@ -144,7 +144,7 @@ func (j *job) exec(p fnloop.Program, res fnloop.Result) (fnloop.Result, error) {
 	x.stderr, closeErr = live(&stderr, p.Stderr)
 	sent := time.Now()
 	err := j.client.exec(j.ctx, x, stepKey(j.run, "exec"), &command{
-		Argv: kinds[j.language].argv,
+		Argv: kinds[j.plan.language].argv,
 		Cwd:  workspace,
 		// What a program printed before it is killed must not be lost in a buffer.
 		Env:         map[string]string{"PYTHONUNBUFFERED": "1"},

@@ -52,7 +52,7 @@ func (r *Runner) installs(language string) bool {
 // cell runs a program as the only cell of an interpreter. There is no exit status:
 // it is 0, or 1 after an error, which stands at the end of stderr.
 func (j *job) cell(p fnloop.Program, name, process string, res fnloop.Result) (fnloop.Result, error) {
-	s := j.runner.newSession(j.client, interpreter.Config{Grace: time.Second}, j.limits, j.language)
+	s := j.runner.newSession(j.client, interpreter.Config{Grace: time.Second}, j.limits, j.plan.language)
 	s.sandbox, s.context, s.process = j.sandbox.ID, name, process
 	var stdout, stderr fnloop.Capture
 	events := programEvents{}

@@ -77,8 +77,11 @@ type Runner struct {
 
 	// Network is what programs can reach. Its zero value is nothing.
 	Network Network
-	// Packages are installed into every sandbox before any code is there, as
-	// [PipInstall] does: names with versions, such as "httpx==0.28.1".
+	// Packages are requirements as pip has them, such as "httpx==0.28.1". They are
+	// installed into every sandbox before any code is there, with nothing but PyPI's
+	// hosts in reach, and for every program: put much into an image. What cannot be
+	// installed is a [*fnloop.PackageError] with pip's last lines. Options of pip and
+	// files of the host are none.
 	Packages []string
 	// Setup, when not nil, readies every sandbox before the program is there, and
 	// after Packages.
@@ -218,12 +221,19 @@ func (r *Runner) check() error {
 			return bad("Labels", "%q is for the Runner to set", name)
 		}
 	}
-	for _, p := range r.Packages {
-		if p == "" || p[0] == '-' || strings.ContainsAny(p, " \t\r\n") {
-			return bad("Packages", "%q is no package", p)
-		}
+	if err := checkPackages(r.Packages); err != nil {
+		return err
 	}
 	return errors.Join(r.Network.check("Network"), r.Setup.check())
+}
+
+func checkPackages(packages []string) error {
+	for _, p := range packages {
+		if p == "" || p[0] == '-' || strings.ContainsAny(p, "\r\n\x00") {
+			return &fnloop.PackageError{Field: "Packages", Reason: fmt.Sprintf("%q is no requirement that can be installed there: want a name, with a version or not", p)}
+		}
+	}
+	return nil
 }
 
 // Probe asks the service whether the key is good, so that a bad one is told at
@@ -246,10 +256,7 @@ func (r *Runner) Environment() fnloop.Environment {
 		}
 	} else {
 		env.Python = "3.12"
-		env.Packages = []string{"numpy", "pandas", "matplotlib"}
-		for _, p := range r.Packages {
-			env.Packages = append(env.Packages, p[:strings.IndexFunc(p+"=", func(c rune) bool { return strings.ContainsRune("=<>!~[;@", c) })])
-		}
+		env.Packages = append([]string{"numpy 1.26.4", "pandas 2.1.4", "matplotlib 3.6.3"}, r.Packages...)
 		env.Writable = workspace
 		if r.DiskMiB == 0 {
 			env.Writable += " (about 2.5 GiB)"
@@ -321,9 +328,9 @@ func (r *Runner) run(ctx context.Context, p fnloop.Program) (fnloop.Result, erro
 	}
 	j := &job{
 		runner: r, client: c, ctx: ctx, run: newRunID(), began: began, limits: limits,
-		language: cmp.Or(p.Language, fnloop.LanguagePython),
+		plan: r.plan(p.Language, r.Packages),
 	}
-	j.body = encode(r.createBody(j.run, limits, j.language))
+	j.body = encode(r.createBody(j.run, limits, j.plan))
 	return j.do(p)
 }
 
@@ -417,14 +424,13 @@ func (r *Runner) setLive(id string, live bool) {
 }
 
 // createBody is the body of a create for a program.
-func (r *Runner) createBody(run string, limits fnloop.Limits, language string) createBody {
+func (r *Runner) createBody(run string, limits fnloop.Limits, p plan) createBody {
 	labels := maps.Clone(r.Labels)
 	if labels == nil {
 		labels = make(map[string]string, 3)
 	}
 	labels["app"], labels["run"] = r.app(), run
-	network, _ := r.opened(language)
-	life := limits.Time + r.setupTime(language)
+	life := limits.Time + p.time
 	body := createBody{
 		Labels: labels, Env: r.Env, VCPU: r.VCPU, DiskMiB: r.DiskMiB,
 		// What is left over is for the start and for what comes between the steps.
@@ -432,7 +438,7 @@ func (r *Runner) createBody(run string, limits fnloop.Limits, language string) c
 			ceil(int64(life+time.Minute), int64(time.Second))), int64(maxSandbox/time.Second)),
 		OnLeaseEnd:         "delete",
 		MaxTotalCostMicros: max(0, cmp.Or(r.MaxCostMicros, DefaultMaxCost)),
-		Network:            network, Image: r.Image, Snapshot: r.Snapshot, Region: r.Region,
+		Network:            p.network, Image: r.Image, Snapshot: r.Snapshot, Region: r.Region,
 	}
 	if limits.Memory != DefaultMemory { // else it may be a sandbox that is kept ready
 		body.MemoryMiB = limits.Memory >> 20

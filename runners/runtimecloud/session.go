@@ -8,8 +8,10 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +59,7 @@ type session struct {
 	limits   fnloop.Limits
 	grace    time.Duration
 	language string
+	preload  []string // modules
 	keep     bool
 	sandbox  string // its ID
 	label    string // the value of its label "run", where that is known
@@ -108,11 +111,10 @@ func (r *Runner) openSession(ctx context.Context, c interpreter.Config, snapshot
 		return nil, ErrClosed
 	}
 	defer r.work.Done()
-	language := cmp.Or(c.Language, fnloop.LanguagePython)
-	run := newRunID()
+	run, plan := newRunID(), r.plan(c.Language, r.Packages)
 	j := &job{
-		runner: r, client: client, ctx: ctx, run: run, began: time.Now(), limits: limits, language: language,
-		body: encode(r.sessionBody(run, limits, language, snapshot)),
+		runner: r, client: client, ctx: ctx, run: run, began: time.Now(), limits: limits, plan: plan,
+		body: encode(r.sessionBody(run, limits, plan, snapshot)),
 	}
 	if err := j.create(); err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (r *Runner) openSession(ctx context.Context, c interpreter.Config, snapshot
 			j.remove()
 		}
 	}()
-	s := r.newSession(client, c, limits, language)
+	s := r.newSession(client, c, limits, plan.language)
 	s.sandbox, s.label, s.asked = j.sandbox.ID, run, j.asked
 	s.vcpu, s.memory = j.sandbox.VCPU, j.sandbox.MemoryMiB
 	if err := client.awaitRunning(ctx, j.sandbox); err != nil {
@@ -135,8 +137,13 @@ func (r *Runner) openSession(ctx context.Context, c interpreter.Config, snapshot
 		if err := s.adopt(ctx); err != nil {
 			return nil, err
 		}
-	} else if s.context, s.process, err = j.ready(true); err != nil {
-		return nil, err
+	} else {
+		if s.context, s.process, err = j.ready(true); err == nil {
+			err = s.load(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	if err := r.addSession(s); err != nil {
 		return nil, err
@@ -147,8 +154,9 @@ func (r *Runner) openSession(ctx context.Context, c interpreter.Config, snapshot
 func (r *Runner) newSession(client *client, c interpreter.Config, limits fnloop.Limits, language string) *session {
 	s := &session{
 		runner: r, client: client, limits: limits, grace: max(0, c.Grace), language: language, keep: r.Keep > 0,
-		puts:  make(chan struct{}, 4), // more uploads at once are refused
-		fresh: true, stale: true,
+		preload: c.Preload,
+		puts:    make(chan struct{}, 4), // more uploads at once are refused
+		fresh:   true, stale: true,
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	return s
@@ -170,8 +178,8 @@ func (r *Runner) addSession(s *session) error {
 }
 
 // sessionBody is the body of a create for a session. A snapshot has its size.
-func (r *Runner) sessionBody(run string, limits fnloop.Limits, language, snapshot string) createBody {
-	body := r.createBody(run, limits, language)
+func (r *Runner) sessionBody(run string, limits fnloop.Limits, p plan, snapshot string) createBody {
+	body := r.createBody(run, limits, p)
 	body.IdlePauseSeconds = 0
 	if idle := cmp.Or(r.Idle, DefaultIdle); idle > 0 {
 		body.IdlePauseSeconds = int(ceil(int64(idle), int64(time.Second)))
@@ -184,6 +192,7 @@ func (r *Runner) sessionBody(run string, limits fnloop.Limits, language, snapsho
 		body.Labels[keepLabel] = strconv.FormatInt(r.keepDays(), 10)
 	}
 	if snapshot != "" {
+		body.Network = r.Network // nothing is installed
 		body.Snapshot, body.Image, body.VCPU, body.MemoryMiB, body.DiskMiB = snapshot, "", 0, 0, 0
 	}
 	return body
@@ -417,10 +426,53 @@ func (s *session) restart(ctx context.Context) error {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.process, s.fresh, s.dead, s.names = made.ProcessID, true, false, nil
+	s.mu.Unlock()
+	_ = s.load(ctx) // what could be imported once is there, or the cell says so
 	return nil
 }
+
+// aside runs a cell that is not the user's.
+func (s *session) aside(ctx context.Context, op, code string, limit time.Duration) (a cellAnswer, err error) {
+	s.mu.Lock()
+	name := s.context
+	s.mu.Unlock()
+	err = s.client.do(ctx, &request{
+		op: op, sandbox: s.sandbox, method: http.MethodPost, path: sandboxPath(s.sandbox, "/interpreter:run"), key: newKey(),
+		body: encode(map[string]any{"code": code, "context": name, "timeoutMs": limit.Milliseconds()}), answer: limit + controlTime, budget: 2*limit + controlTime,
+	}, &a)
+	return a, err
+}
+
+// loadTime is how long it may take to import what is to be there ahead.
+const loadTime = time.Minute
+
+// load imports the modules that are to be there before the first cell.
+func (s *session) load(ctx context.Context) error {
+	if len(s.preload) == 0 || s.language != fnloop.LanguagePython {
+		return nil
+	}
+	for _, m := range s.preload {
+		if !moduleName.MatchString(m) {
+			return &fnloop.PackageError{Field: "Preload", Reason: fmt.Sprintf("%q is not the name of a module, as numpy or matplotlib.pyplot are", m)}
+		}
+	}
+	code := "def _fnloop():\n    import " + strings.Join(s.preload, ", ") + "\n_fnloop(); del _fnloop\n"
+	a, err := s.aside(ctx, "preload", code, loadTime)
+	switch {
+	case err != nil:
+		return err
+	case a.Status != interpreter.StatusOK:
+		e := &fnloop.PackageError{Field: "Preload", Reason: fmt.Sprintf("the modules %s were not imported: %s", strings.Join(s.preload, ", "), a.Status)}
+		if a.Error != nil {
+			e.Reason = fmt.Sprintf("the modules %s cannot be imported: %s: %s", strings.Join(s.preload, ", "), a.Error.Name, a.Error.Value)
+		}
+		return e
+	}
+	return nil
+}
+
+var moduleName = regexp.MustCompile(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
 
 // errReleased ends what a session does when it is closed or released.
 var errReleased = errors.New("the session was closed")
@@ -505,6 +557,14 @@ func parseRef(ref string) (url.Values, error) {
 // An interpreter that is another than the one of ref has lost its variables, which
 // the next cell tells.
 func (r *Runner) ResumeInterpreter(ctx context.Context, c interpreter.Config, ref string) (interpreter.Driver, error) {
+	s, err := r.resume(ctx, c, ref)
+	if err != nil {
+		return nil, broken(ctx, err)
+	}
+	return s, nil
+}
+
+func (r *Runner) resume(ctx context.Context, c interpreter.Config, ref string) (*session, error) {
 	v, err := parseRef(ref)
 	if err != nil {
 		return nil, err

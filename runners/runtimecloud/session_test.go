@@ -60,6 +60,11 @@ func (g *guest) cell(ctx context.Context, i *fake.Interpreter, c interpreter.Cel
 	case strings.Contains(c.Source, "globals()"):
 		e.Stdout = strings.Join(slices.Sorted(maps.Keys(vars)), "\n")
 		return e, nil
+	case strings.Contains(c.Source, "import missing"):
+		e.Status, e.Error = interpreter.StatusError, &interpreter.Error{Name: "ModuleNotFoundError", Value: "No module named 'missing'"}
+		return e, nil
+	case strings.Contains(c.Source, "_fnloop()"):
+		return e, nil
 	case strings.Contains(c.Source, "seed("):
 		vars["seeded"] = "anew"
 		return e, nil
@@ -883,7 +888,7 @@ func TestSessionPackages(t *testing.T) {
 		if !strings.Contains(create, `"network":{"internet":true,"allow":["pypi.org","files.pythonhosted.org"]}`) || closed != `{"internet":false}` {
 			t.Errorf("create %s\nnetwork %s", create, closed)
 		}
-		if env := b.runner.Environment(); !slices.Equal(env.Packages[3:], []string{"httpx", "rich"}) {
+		if env := b.runner.Environment(); !slices.Equal(env.Packages[3:], b.runner.Packages) {
 			t.Errorf("packages: %q", env.Packages)
 		}
 	})
@@ -894,12 +899,42 @@ func TestSessionPackages(t *testing.T) {
 			return runtimetest.Exit{Code: 1}
 		}
 		_, err := interpreter.Open(t.Context(), b.runner, interpreter.Config{})
-		if e, ok := errors.AsType[*runtimecloud.SetupError](err); !ok || *e.ExitCode != 1 ||
-			!strings.Contains(err.Error(), "Could not find a version") || !strings.Contains(err.Error(), "No matching distribution found for no-such") {
+		if e, ok := errors.AsType[*fnloop.PackageError](err); !ok || e.Field != "Packages" || e.Reason != "pip exited with status 1" ||
+			!strings.Contains(e.Output, "Could not find a version") || !strings.HasSuffix(e.Output, "No matching distribution found for no-such") || !errors.Is(err, fnloop.ErrUnavailable) {
 			t.Errorf("Open() error = %v", err)
+		}
+		if _, err := b.runner.Run(t.Context(), fnloop.Program{}); !errors.As(err, new(*fnloop.PackageError)) {
+			t.Errorf("Run() error = %v", err)
 		}
 		synctest.Wait()
 		if live := b.Live(); len(live) > 0 || len(g.cells()) > 0 || b.count(runtimetest.StepContext) > 0 {
+			t.Errorf("left: %q", live)
+		}
+	})
+}
+
+// Modules are imported before the first cell, and once more after a restart.
+func TestSessionPreload(t *testing.T) {
+	sessionBubble(t, func(t *testing.T, b *bench, g *guest) {
+		s := openSession(t, b, interpreter.Config{Preload: []string{"numpy", "matplotlib.pyplot"}})
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		runCell(t, s, "set x 1")
+		cells := b.Requests(runtimetest.StepCell)
+		for i := range 2 {
+			if body := string(cells[i].Body); !strings.Contains(body, "import numpy, matplotlib.pyplot") {
+				t.Errorf("cell %d is %s", i, body)
+			}
+		}
+		for module, want := range map[string]string{"missing": "No module named", "os; print(1)": "not the name of a module"} {
+			_, err := interpreter.Open(t.Context(), b.runner, interpreter.Config{Preload: []string{module}})
+			if e, ok := errors.AsType[*fnloop.PackageError](err); !ok || e.Field != "Preload" || !strings.Contains(e.Reason, want) {
+				t.Errorf("Open() error = %v", err)
+			}
+		}
+		synctest.Wait()
+		if live := b.Live(); len(live) != 1 {
 			t.Errorf("left: %q", live)
 		}
 	})

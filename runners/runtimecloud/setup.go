@@ -1,6 +1,8 @@
 package runtimecloud
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -90,78 +92,77 @@ func (s *Setup) time() time.Duration {
 	return s.Time
 }
 
-// setups are what readies a sandbox, in order.
-func (r *Runner) setups() (all []*Setup) {
-	if len(r.Packages) > 0 {
-		all = append(all, PipInstall(r.Packages...))
+// A plan is what readies a sandbox for code of one language.
+type plan struct {
+	language string
+	packages *Setup   // or nil
+	setups   []*Setup // packages among them
+	installs bool     // the language has to be installed
+	network  Network  // that the sandbox begins with
+	opened   bool     // it is another than that of the code
+	time     time.Duration
+}
+
+func (r *Runner) plan(language string, packages []string) plan {
+	p := plan{language: cmp.Or(language, fnloop.LanguagePython), network: r.Network}
+	if p.installs = r.installs(p.language); p.installs {
+		p.time = installTime
+	}
+	if len(packages) > 0 {
+		p.packages = PipInstall(packages...)
+		p.setups = append(p.setups, p.packages)
 	}
 	if r.Setup != nil {
-		all = append(all, r.Setup)
+		p.setups = append(p.setups, r.Setup)
 	}
-	return all
-}
-
-// opened is the network that a sandbox begins with, and whether it is another than
-// that of the code.
-func (r *Runner) opened(language string) (n Network, is bool) {
-	if r.installs(language) {
-		return Network{Internet: true}, true
+	if p.opened = p.installs || len(p.setups) > 0; !p.opened {
+		return p
 	}
-	setups := r.setups()
-	if len(setups) == 0 {
-		return r.Network, false
-	}
-	everything := false
-	for _, s := range setups {
-		n.Internet = n.Internet || s.Network.Internet
+	open := Network{}
+	everything := p.installs
+	for _, s := range p.setups {
+		p.time += s.time()
+		open.Internet = open.Internet || s.Network.Internet
 		everything = everything || s.Network.Internet && len(s.Network.Allow) == 0
-		n.Allow = append(n.Allow, s.Network.Allow...)
-		n.Connect = append(n.Connect, s.Network.Connect...)
-		n.Deny = append(n.Deny, s.Network.Deny...)
+		open.Allow = append(open.Allow, s.Network.Allow...)
+		open.Connect = append(open.Connect, s.Network.Connect...)
+		open.Deny = append(open.Deny, s.Network.Deny...)
 	}
 	if everything {
-		n.Allow = nil
+		open.Internet, open.Allow = true, nil
 	}
-	return n, true
-}
-
-// setupTime is how long it may take to ready a sandbox.
-func (r *Runner) setupTime(language string) (d time.Duration) {
-	for _, s := range r.setups() {
-		d += s.time()
-	}
-	if r.installs(language) {
-		d += installTime
-	}
-	return d
+	p.network = open
+	return p
 }
 
 // ready installs what has to be, starts an interpreter if there is to be one, and
 // closes the network to what code may reach before any of it is there.
 func (j *job) ready(interpreter bool) (name, process string, err error) {
-	r := j.runner
-	for i, s := range r.setups() {
-		if err := j.setup(s, fmt.Sprint("setup", i)); err != nil {
+	for i, s := range j.plan.setups {
+		err := j.setup(s, fmt.Sprint("setup", i))
+		if e, failed := errors.AsType[*SetupError](err); failed && s == j.plan.packages {
+			err = &fnloop.PackageError{Field: "Packages", Reason: "pip " + e.how(), Output: lastLines(e.Output, 10)}
+		}
+		if err != nil {
 			return "", "", err
 		}
 	}
 	start := func() error {
-		made, err := j.client.newContext(j.ctx, j.sandbox.ID, j.language)
+		made, err := j.client.newContext(j.ctx, j.sandbox.ID, j.plan.language)
 		name, process = made.ID, made.ProcessID
 		return err
 	}
-	before := r.installs(j.language)
-	if interpreter && before {
+	if interpreter && j.plan.installs {
 		if err := start(); err != nil {
 			return "", "", err
 		}
 	}
-	if _, is := r.opened(j.language); is {
-		if err := j.client.setNetwork(j.ctx, j.run, j.sandbox.ID, r.Network); err != nil {
+	if j.plan.opened {
+		if err := j.client.setNetwork(j.ctx, j.run, j.sandbox.ID, j.runner.Network); err != nil {
 			return "", "", err
 		}
 	}
-	if interpreter && !before {
+	if interpreter && !j.plan.installs {
 		err = start()
 	}
 	return name, process, err
