@@ -4,11 +4,13 @@ import (
 	"context"
 	"maps"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/interpreter"
 	"github.com/fnloop/fnloop/runners/bubblewrap"
 	"github.com/fnloop/fnloop/runners/runnertest"
 	"github.com/fnloop/fnloop/runners/runtimecloud"
@@ -136,4 +138,58 @@ func openLocal(t *testing.T) *bubblewrap.Runner {
 		t.Skipf("no sandbox to run programs in: %v", err)
 	}
 	return local
+}
+
+// TestPythonSurvives has real Python go through what a conversation can meet: a
+// pause, another process of the host, copies whose random numbers differ.
+func TestPythonSurvives(t *testing.T) {
+	srv := runtimetest.New(t)
+	srv.Python = openLocal(t)
+	url := srv.Start(t)
+	process := func() *runtimecloud.Runner {
+		r := &runtimecloud.Runner{Key: secretKey, URL: url, Keep: 24 * time.Hour}
+		t.Cleanup(func() {
+			if err := r.Close(); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		})
+		return r
+	}
+	c := interpreter.Config{Limits: fnloop.Limits{Memory: 256 << 20}}
+	s, err := interpreter.Open(t.Context(), process(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runCell(t, s, "import random; random.seed(7); x = [random.random() for i in range(3)]; open('f.csv', 'w').write('1,2')")
+	if want := []string{"x"}; !slices.Equal(s.Names(), want) {
+		t.Errorf("names = %q, want %q", s.Names(), want)
+	}
+	if err := s.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ref := s.Ref()
+	if err := s.Release(); err != nil {
+		t.Fatal(err)
+	}
+	r := process()
+	if s, err = interpreter.Resume(t.Context(), r, c, ref); err != nil {
+		t.Fatal(err)
+	}
+	gives(t, s, "len(x), open('f.csv').read()", "(3, '1,2')")
+	copies, err := s.Fork(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := make(map[string]bool)
+	for _, each := range append(copies, s) {
+		gives(t, each, "len(x), open('f.csv').read()", "(3, '1,2')")
+		e := runCell(t, each, "random.random()")
+		numbers[value(e)] = true
+		if err := each.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(numbers) != 3 {
+		t.Errorf("the copies have the random numbers %v", numbers)
+	}
 }

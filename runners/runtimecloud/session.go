@@ -111,7 +111,10 @@ func (r *Runner) openSession(ctx context.Context, c interpreter.Config, snapshot
 		return nil, ErrClosed
 	}
 	defer r.work.Done()
-	run, plan := newRunID(), r.plan(c.Language, r.Packages)
+	if err := checkPackages(c.Packages); err != nil {
+		return nil, err
+	}
+	run, plan := newRunID(), r.plan(c.Language, slices.Concat(r.Packages, c.Packages))
 	j := &job{
 		runner: r, client: client, ctx: ctx, run: run, began: time.Now(), limits: limits, plan: plan,
 		body: encode(r.sessionBody(run, limits, plan, snapshot)),

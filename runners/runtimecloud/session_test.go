@@ -871,14 +871,14 @@ func TestSessionFiles(t *testing.T) {
 // The network is open for what is installed, and closed before any code is there.
 func TestSessionPackages(t *testing.T) {
 	sessionBubble(t, func(t *testing.T, b *bench, g *guest) {
-		b.runner.Packages = []string{"httpx==0.28.1", "rich>=14,<15"}
+		b.runner.Packages = []string{"httpx==0.28.1"}
 		b.Exec = func(_ context.Context, cmd *runtimetest.Command) runtimetest.Exit {
 			if got := strings.Join(cmd.Argv, " "); !strings.HasSuffix(got, " -- httpx==0.28.1 rich>=14,<15") || !cmd.Internet {
 				t.Errorf("%s, internet %v", got, cmd.Internet)
 			}
 			return runtimetest.Exit{}
 		}
-		s := openSession(t, b, interpreter.Config{})
+		s := openSession(t, b, interpreter.Config{Packages: []string{"rich>=14,<15"}})
 		runCell(t, s, "print x")
 		want := []string{"create", "retention", "exec", "network", "context", "files", "cell"}
 		if got := b.steps()[:len(want)]; !slices.Equal(got, want) {
@@ -905,6 +905,10 @@ func TestSessionPackages(t *testing.T) {
 		}
 		if _, err := b.runner.Run(t.Context(), fnloop.Program{}); !errors.As(err, new(*fnloop.PackageError)) {
 			t.Errorf("Run() error = %v", err)
+		}
+		b.runner.Packages = nil
+		if _, err := interpreter.Open(t.Context(), b.runner, interpreter.Config{Packages: []string{"-r"}}); !errors.As(err, new(*fnloop.PackageError)) {
+			t.Errorf("Open() error = %v", err)
 		}
 		synctest.Wait()
 		if live := b.Live(); len(live) > 0 || len(g.cells()) > 0 || b.count(runtimetest.StepContext) > 0 {
@@ -1205,4 +1209,30 @@ func TestProgramLanguages(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestBuildImage(t *testing.T) {
+	sessionBubble(t, func(t *testing.T, b *bench, _ *guest) {
+		b.InstallDelay = 40 * time.Second // of a build too
+		b.Fail(runtimetest.StepImage, runtimetest.Fault{After: true, Drop: true})
+		id, err := b.runner.BuildImage(t.Context(), runtimecloud.ImageRecipe{Name: "science", Pip: []string{"scipy"}, Env: map[string]string{"A": "b"}})
+		if err != nil || id == "" {
+			t.Fatalf("BuildImage() = %q, %v", id, err)
+		}
+		if body := string(b.Requests(runtimetest.StepImage)[0].Body); body != `{"name":"science","recipe":{"pip":["scipy"],"env":{"A":"b"}}}` {
+			t.Errorf("the recipe is sent as %s", body)
+		}
+		_, err = b.runner.BuildImage(t.Context(), runtimecloud.ImageRecipe{Name: "bad", Pip: []string{"no-such-package"}})
+		if e, ok := errors.AsType[*runtimecloud.Error](err); !ok || e.Code != "build_failed" || !strings.Contains(err.Error(), "No matching distribution") {
+			t.Errorf("BuildImage() error = %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.runner.BuildImage(ctx, runtimecloud.ImageRecipe{Name: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("BuildImage() error = %v", err)
+		}
+		if _, err := b.runner.BuildImage(t.Context(), runtimecloud.ImageRecipe{}); !errors.As(err, new(*runtimecloud.ConfigError)) {
+			t.Errorf("BuildImage() error = %v", err)
+		}
+	})
 }

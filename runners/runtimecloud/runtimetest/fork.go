@@ -200,7 +200,7 @@ func (s *Server) retention(c *call) (*answer, *apiError) {
 	})
 }
 
-// An image is built from a recipe, in BuildDelay.
+// An image is built from a recipe. One that has no-such-package in it fails.
 type image struct {
 	id, name string
 	failed   bool
@@ -248,6 +248,18 @@ func (s *Server) newImage(c *call) (*answer, *apiError) {
 	}
 	s.images = append(s.images, i)
 	return ok(i.object()), nil
+}
+
+// imageLog answers with what the build printed. Its form is not documented.
+func (s *Server) imageLog(c *call) (*answer, *apiError) {
+	a, refusal := s.readImage(c)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if a.body.(map[string]any)["state"] == "failed" {
+		return ok([]byte("step 1\nERROR: No matching distribution found for no-such-package\n")), nil
+	}
+	return ok([]byte("step 1\n")), nil
 }
 
 func (s *Server) readImage(c *call) (*answer, *apiError) {

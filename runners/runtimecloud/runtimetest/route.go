@@ -49,6 +49,7 @@ const (
 	StepForget      Step = "forget"         // a snapshot
 	StepImage       Step = "image"          // POST
 	StepImages      Step = "image state"    // GET
+	StepImageLog    Step = "image log"
 )
 
 type route struct {
@@ -105,6 +106,7 @@ var routes = []struct {
 	{"POST", []string{"snapshots", "*"}, "delete", route{step: StepForget, handle: (*Server).forget}},
 	{"POST", []string{"images"}, "", route{step: StepImage, handle: (*Server).newImage}},
 	{"GET", []string{"images", "*"}, "", route{step: StepImages, handle: (*Server).readImage}},
+	{"GET", []string{"images", "*", "logs"}, "", route{step: StepImageLog, handle: (*Server).imageLog}},
 	// Parts of the API that the stand-in knows of and does not have.
 	{"POST", []string{"sandboxes", "*", "files"}, "mkdir", route{step: "mkdir", handle: unsupported}},
 	{"POST", []string{"sandboxes", "*", "files"}, "rename", route{step: "rename", handle: unsupported}},
