@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,13 +51,17 @@ func doctor(ctx context.Context, opts options, env environment, stdout io.Writer
 			fmt.Fprintf(&b, "                    -> %s\n", f.mend)
 		}
 	}
-	for _, f := range runners {
-		usable = usable || f.ok
+	for _, name := range candidates { // as auto tries them
+		i := slices.IndexFunc(runners, func(f finding) bool { return f.what == name })
+		if usable = i >= 0 && runners[i].ok; usable {
+			fmt.Fprintf(&b, "Programs run in %s, unless --runner names another.\n", name)
+			break
+		}
 	}
 	if !usable {
 		b.WriteString("One of bubblewrap, docker and runtime is enough.\n")
 	}
-	if _, err := io.WriteString(stdout, terminal.Printable(env.scrubber().Hide(b.String()))); err != nil {
+	if _, err := io.WriteString(stdout, terminal.Printable(env.scrubber().Hide(cliWords.Replace(b.String())))); err != nil {
 		return err
 	}
 	if !api.ok || !usable {
@@ -95,11 +101,14 @@ func checkAPI(ctx context.Context, env environment) finding {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		f.ok, f.is = true, env.baseURL.Redacted()+" answers and takes the key"
 	case http.StatusUnauthorized, http.StatusForbidden:
-		f.mend = "is OPENAI_API_KEY right, and is it a key of this server?"
+		f.mend = "is OPENAI_API_KEY right, and is it a key of this server? export OPENAI_API_KEY=your key sets another"
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		f.mend = "the server is there but has no time; try again later"
 	default:
 		f.mend = "this is not the Responses API; is OPENAI_BASE_URL right? most of them end in /v1"
+		if path.Base(env.baseURL.Path) != "v1" {
+			f.mend += ": export OPENAI_BASE_URL=" + env.baseURL.JoinPath("v1").Redacted()
+		}
 	}
 	return f
 }
@@ -127,15 +136,23 @@ func checkBubblewrap(ctx context.Context, opts options) finding {
 	for _, s := range protection.Missing {
 		f.is += "\n" + s
 	}
+	if lacks := f.packages(ctx, r); len(lacks) > 0 {
+		f.mend = "python3 -m venv ~/.askpy && ~/.askpy/bin/pip install " + strings.Join(lacks, " ") + "; then askpy --python ~/.askpy/bin/python3"
+	}
+	return f
+}
+
+// packages adds which packages the programs of a runner have, and gives those that
+// they lack.
+func (f *finding) packages(ctx context.Context, r fnloop.Runner) (lacks []string) {
 	has, lacks := findPackages(ctx, r)
 	if len(has) > 0 {
 		f.is += "\nprograms can import " + strings.Join(has, ", ")
 	}
 	if len(lacks) > 0 {
 		f.is += "\nprograms cannot import " + strings.Join(lacks, ", ")
-		f.mend = "install them for this Python, or name another one with --python PATH"
 	}
-	return f
+	return lacks
 }
 
 // findPackages asks a sandbox which packages it has.
@@ -175,6 +192,9 @@ func checkDocker(ctx context.Context, opts options) finding {
 	switch {
 	case err == nil:
 		f.ok, f.is = true, "programs run in the image "+image
+		if lacks := f.packages(ctx, r); len(lacks) > 0 {
+			f.mend = "name an image that has them with --image; docker build makes one of FROM " + image + " and RUN pip install " + strings.Join(lacks, " ")
+		}
 	case errors.Is(err, docker.ErrNoImage):
 		f.ok, f.is, f.mend = true, "the engine answers, and the image "+image+" is not there yet", "askpy pulls it for the first program; docker pull "+image+" does so now"
 	case ok:
@@ -195,7 +215,7 @@ func checkRuntime(env environment) finding {
 
 // checkHome tries to write where conversations are kept.
 func checkHome(env environment) finding {
-	f := finding{what: "sessions", is: env.home, mend: "set ASKPY_HOME to a folder that can be written to"}
+	f := finding{what: "sessions", is: env.home, mend: "export ASKPY_HOME=a folder that can be written to"}
 	if env.home == "" {
 		f.is = "there is no folder to keep conversations in"
 		return f

@@ -4,4 +4,6 @@ package main
 var (
 	Main = main
 	Run  = run
+
+	CLIWords = cliWords
 )

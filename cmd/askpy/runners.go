@@ -48,7 +48,8 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 	p.Start("looking at the sandbox")
 	defer p.Idle()
 	if opts.runner != auto {
-		return runners[opts.runner](ctx, opts, env, p)
+		r, err := runners[opts.runner](ctx, opts, env, p)
+		return r, plain(err)
 	}
 	var reasons []string
 	chosen := candidates
@@ -60,6 +61,7 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 	}
 	for i, name := range chosen {
 		r, err := runners[name](ctx, opts, env, p)
+		err = plain(err)
 		if err == nil {
 			p.Detail("auto: took " + name + ": a first program ran there")
 			for _, other := range chosen[i+1:] {

@@ -3,11 +3,19 @@ package main_test
 import (
 	"cmp"
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	main "github.com/fnloop/fnloop/cmd/askpy"
 	"github.com/fnloop/fnloop/responsestest"
 	"github.com/fnloop/fnloop/runners/bubblewrap"
 	"github.com/fnloop/fnloop/runners/docker"
@@ -121,10 +129,51 @@ func TestDocker(t *testing.T) {
 	default:
 		t.Skip(err)
 	}
-	env := sums(t, "print(6*7)")
-	status, stdout, stderr := askpy(t, env, "--verbose", "--runner", "docker", "--image", image, "compute")
-	if status != 0 || stdout != "42\n" || !strings.Contains(stderr, "    stdout| 42\n") {
-		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	for _, runner := range []string{"docker", "auto"} { // an image is for no other
+		env := sums(t, "print(6*7)")
+		status, stdout, stderr := askpy(t, env, "--verbose", "--runner", runner, "--image", image, "compute")
+		if status != 0 || stdout != "42\n" || !strings.Contains(stderr, "    stdout| 42\n") {
+			t.Errorf("--runner %s: status %d, %q\n%s", runner, status, stdout, stderr)
+		}
+	}
+}
+
+// Where nothing else is left, auto pulls the image as docker does.
+func TestDockerPulls(t *testing.T) {
+	for _, runner := range []string{"docker", "auto"} {
+		t.Run(runner, func(t *testing.T) {
+			var mu sync.Mutex
+			var pulled []string
+			engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Api-Version", "1.44")
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/_ping"), strings.HasSuffix(r.URL.Path, "/info"), strings.HasSuffix(r.URL.Path, "/version"):
+					io.WriteString(w, `{"OSType":"linux","SecurityOptions":["name=seccomp,profile=default"],"MemoryLimit":true,"OomKillDisable":true,"PidsLimit":true,"CpuCfsQuota":true}`)
+				case strings.HasSuffix(r.URL.Path, "/images/create"):
+					mu.Lock()
+					pulled = append(pulled, r.URL.Query().Get("fromImage"))
+					mu.Unlock()
+					w.WriteHeader(http.StatusInternalServerError)
+					io.WriteString(w, `{"message":"no route to the registry"}`)
+				default:
+					w.WriteHeader(http.StatusNotFound)
+					io.WriteString(w, `{"message":"No such image"}`)
+				}
+			}))
+			defer engine.Close()
+			t.Setenv("PATH", t.TempDir()) // without bubblewrap
+			t.Setenv("DOCKER_HOST", "tcp://"+engine.Listener.Addr().String())
+			status, stdout, stderr := askpy(t, map[string]string{"OPENAI_API_KEY": "test"}, "--runner", runner, "compute")
+			if status != 1 || stdout != "" || !strings.Contains(stderr, "no route to the registry") {
+				t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(pulled) == 0 || !strings.Contains(pulled[0], "python") {
+				t.Errorf("pulled %q\n%s", pulled, stderr)
+			}
+		})
 	}
 }
 
@@ -134,5 +183,44 @@ func TestNoDocker(t *testing.T) {
 	status, stdout, stderr := askpy(t, map[string]string{"OPENAI_API_KEY": "test"}, "--runner", "docker", "compute")
 	if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "askpy: docker: ") {
 		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+}
+
+// What runners advise is put into the words of the command line: no field of theirs
+// and no method is named.
+func TestAdvice(t *testing.T) {
+	var fields []string
+	for _, typ := range []reflect.Type{reflect.TypeFor[bubblewrap.Runner](), reflect.TypeFor[docker.Runner]()} {
+		for f := range typ.Fields() {
+			if f.IsExported() && f.Name != "Python" && f.Name != "Image" { // which are words, too
+				fields = append(fields, f.Name)
+			}
+		}
+	}
+	goNames := regexp.MustCompile(`\b(` + strings.Join(fields, "|") + `)\b|\bfield\b|Runner\.`)
+	advice := regexp.MustCompile(`(?i:advice):\s+((?:"(?:[^"\\]|\\.)*"[\s+]*)+)`)
+	found := 0
+	for _, pattern := range []string{"../../runners/bubblewrap/*.go", "../../runners/docker/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil || strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, m := range advice.FindAllSubmatch(data, -1) {
+				found++
+				text := regexp.MustCompile(`"[\s+]*"`).ReplaceAllString(string(m[1]), "")
+				text = regexp.MustCompile(`, or in the Cgroup field.*|with the Cgroup field.*`).ReplaceAllString(text, "") // askpy sets none
+				if got := main.CLIWords.Replace(text); goNames.MatchString(got) {
+					t.Errorf("%s advises %s", file, got)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d texts were found", found)
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -15,7 +16,8 @@ import (
 )
 
 func main() {
-	client := responses.NewResponseService(option.WithEnvironmentProduction(), option.WithAPIKey(os.Getenv("OPENAI_API_KEY")))
+	url := cmp.Or(os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1")
+	client := responses.NewResponseService(option.WithBaseURL(url), option.WithAPIKey(os.Getenv("OPENAI_API_KEY")))
 	loop := &fnloop.Loop{
 		Client: &client,
 		Model:  "gpt-6-astra",

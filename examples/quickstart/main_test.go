@@ -40,29 +40,37 @@ func TestMain_answersWithWhatPythonPrinted(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	srv := responsestest.NewServer(
-		responsestest.Call("call_1", "run_python", `{"code":"a, b = 0, 1\nfor _ in range(40): a, b = b, a + b\nprint(a)"}`),
-		responsestest.Func(func(turn *responsestest.Turn) responsestest.Reply {
-			out, _ := turn.Output("call_1")
-			return responsestest.Text("It printed " + out)
-		}),
-	)
-	defer srv.Close()
-	to, err := url.Parse(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := http.DefaultTransport
-	defer func() { http.DefaultTransport = old }()
-	http.DefaultTransport = redirect{t, to, old}
-	t.Setenv("OPENAI_API_KEY", srv.Key)
-
-	got := output(t, main)
-	if err := srv.Err(); err != nil {
-		t.Error(err)
-	}
-	if want := `It printed {"exit_code":0,"timed_out":false,"stdout":"102334155\n","stderr":""}`; strings.TrimSpace(got) != want {
-		t.Errorf("the program printed %q, want %q", got, want)
+	for _, name := range []string{"the service", "OPENAI_BASE_URL"} {
+		t.Run(name, func(t *testing.T) {
+			srv := responsestest.NewServer(
+				responsestest.Call("call_1", "run_python", `{"code":"a, b = 0, 1\nfor _ in range(40): a, b = b, a + b\nprint(a)"}`),
+				responsestest.Func(func(turn *responsestest.Turn) responsestest.Reply {
+					out, _ := turn.Output("call_1")
+					return responsestest.Text("It printed " + out)
+				}),
+			)
+			defer srv.Close()
+			t.Setenv("OPENAI_API_KEY", srv.Key)
+			t.Setenv("OPENAI_BASE_URL", "")
+			if name == "OPENAI_BASE_URL" {
+				t.Setenv(name, srv.URL)
+			} else {
+				to, err := url.Parse(srv.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				old := http.DefaultTransport
+				defer func() { http.DefaultTransport = old }()
+				http.DefaultTransport = redirect{t, to, old}
+			}
+			got := output(t, main)
+			if err := srv.Err(); err != nil {
+				t.Error(err)
+			}
+			if want := `It printed {"exit_code":0,"timed_out":false,"stdout":"102334155\n","stderr":""}`; strings.TrimSpace(got) != want {
+				t.Errorf("the program printed %q, want %q", got, want)
+			}
+		})
 	}
 }
 
