@@ -49,6 +49,21 @@ func (t *Tool) runsOn(r Runner, limits Limits, text func(env *Environment, limit
 	}
 }
 
+// DescribeSandbox adds to t's description what text says of the [Environment] of r,
+// as [PythonTool] does for its own: an [Inspector] is asked when t is first used in
+// a Loop, or by [Loop.Check], and a runner that does not work is an error there. It
+// is for tools that run something on r in a way of their own.
+func (t *Tool) DescribeSandbox(r Runner, text func(Environment) string) {
+	own := toolText{description: t.Description}
+	if i, ok := RunnerAs[Inspector](r); ok {
+		t.inspection = &inspection{inspector: i, asking: make(chan struct{}, 1), text: func(env Environment) *toolText {
+			return &toolText{description: own.description + text(env), blank: &own}
+		}}
+	} else if d, ok := RunnerAs[Describer](r); ok {
+		t.Description += text(d.Environment())
+	}
+}
+
 func checkRunner(r Runner, limits Limits) error {
 	switch {
 	case r == nil:

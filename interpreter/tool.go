@@ -65,7 +65,8 @@ func (s *Sessions) name() string {
 // Calls of one response run in the order of the calls. A cell that fails is a
 // result like any other. If the
 // sandbox cannot be made, the model reads only that it failed, and the error is in
-// [fnloop.CallResult.Err].
+// [fnloop.CallResult.Err]. The model is told which packages there are, which the
+// runner is asked when the tool is first used in a Loop.
 func (s *Sessions) Tool() fnloop.Tool {
 	type input struct {
 		Code string `json:"code" jsonschema_description:"The Python code of one cell."`
@@ -74,6 +75,14 @@ func (s *Sessions) Tool() fnloop.Tool {
 		return s.call(ctx, in.Code)
 	})
 	tool.Ordered = true
+	tool.DescribeSandbox(s.Runner, func(env fnloop.Environment) string {
+		// Those of the sessions alone are named as they were asked for.
+		packages := slices.Concat(env.Packages, s.Config.Packages)
+		if len(packages) == 0 {
+			return ""
+		}
+		return " Beside the standard library these packages are installed: " + strings.Join(packages, ", ") + "."
+	})
 	return tool
 }
 

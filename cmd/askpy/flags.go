@@ -32,6 +32,7 @@ type options struct {
 	image       string // of the runner docker; empty means its default
 	python      string // of the runner bubblewrap; empty means its default
 	languages   []string
+	packages    []string // requirements, for the runners that install some
 	maxTurns    int
 	timeout     time.Duration // of a program; zero means the runner's
 	json        bool
@@ -57,7 +58,7 @@ type group struct {
 
 var groups = []group{
 	{"The question", []string{"model", "system", "effort", "temperature", "schema", "file"}},
-	{"The programs", []string{"runner", "image", "python", "languages", "timeout", "max-turns", "approve", "out"}},
+	{"The programs", []string{"runner", "image", "python", "languages", "packages", "requirements", "timeout", "max-turns", "approve", "out"}},
 	{"The conversation", []string{"continue", "session", "private", "record", "replay"}},
 	{"The output", []string{"json", "events", "usage", "verbose", "quiet", "version", "help"}},
 }
@@ -85,6 +86,17 @@ func flagSet(opts *options) *pflag.FlagSet {
 	fs.StringVar(&opts.image, "image", "", "the image for the runner docker, by `NAME`; it is pulled where it is missing (default "+docker.DefaultImage+")")
 	fs.StringVar(&opts.python, "python", "", "the interpreter for the runner bubblewrap, by `PATH`, such as that of a virtual environment")
 	fs.StringSliceVar(&opts.languages, "languages", nil, "let the model also write programs in these `LANGUAGES`, such as bash,javascript: those that the runner has are among bash, javascript, typescript, r, java and go")
+	fs.Func("packages", "let programs import `PACKAGES`, such as numpy,'pandas>=2,<3': they are installed once, before the question, for the runners bubblewrap and docker; docs/packages.md has more", func(s string) error {
+		opts.packages = append(opts.packages, splitPackages(s)...)
+		return nil
+	})
+	fs.Func("requirements", "let programs import what the requirements file `FILE` names, as with --packages", func(s string) error {
+		if s == "" {
+			return errors.New("give the name of a file")
+		}
+		opts.packages = append(opts.packages, "-r "+s)
+		return nil
+	})
 	fs.FuncP("timeout", "t", "how long one program may run: a `TIME` such as 30s (default: 10s, or 30s for runtime)", func(s string) (err error) {
 		if opts.timeout, err = time.ParseDuration(s); err != nil || opts.timeout <= 0 {
 			return errors.New("give a duration above zero, such as 30s or 2m")
@@ -160,6 +172,8 @@ func parse(args []string) (options, error) {
 		return opts, unknownRunner(opts.runner)
 	case opts.image != "" && opts.runner != "docker" && opts.runner != auto:
 		return opts, usagef("--image is for --runner docker")
+	case len(opts.packages) > 0 && opts.runner != "bubblewrap" && opts.runner != "docker" && opts.runner != auto:
+		return opts, usagef("--packages and --requirements are for --runner bubblewrap and docker")
 	case opts.python != "" && opts.runner != "bubblewrap" && opts.runner != auto:
 		return opts, usagef("--python is for --runner bubblewrap")
 	}

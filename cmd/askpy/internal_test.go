@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/fnloop/fnloop"
@@ -72,6 +73,21 @@ func TestReadEnvironment(t *testing.T) {
 		})
 		if _, ok := errors.AsType[*usageError](err); !ok || err.Error() != test.want {
 			t.Errorf("%s=%q: %v, want %s", test.name, test.value, err, test.want)
+		}
+	}
+}
+
+func TestSplitPackages(t *testing.T) {
+	for in, want := range map[string][]string{
+		"numpy":                        {"numpy"},
+		"numpy,pandas":                 {"numpy", "pandas"},
+		"numpy>=1,<2, pandas":          {"numpy>=1,<2", "pandas"},
+		"requests[socks,security],six": {"requests[socks,security]", "six"},
+		"a,--pre":                      {"a", "--pre"},
+		"":                             {""},
+	} {
+		if got := splitPackages(in); !slices.Equal(got, want) {
+			t.Errorf("splitPackages(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

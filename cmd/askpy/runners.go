@@ -58,6 +58,8 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 		chosen = []string{"docker"}
 	case opts.python != "":
 		chosen = []string{"bubblewrap"}
+	case len(opts.packages) > 0:
+		chosen = []string{"bubblewrap", "docker"}
 	}
 	for i, name := range chosen {
 		r, err := runners[name](ctx, opts, env, p)
@@ -71,6 +73,9 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 		}
 		if ctx.Err() != nil {
 			return nil, err
+		}
+		if _, ok := errors.AsType[*fnloop.PackageError](err); ok {
+			return nil, err // no other runner makes it right
 		}
 		told := p.Detail
 		if name == "runtime" && env.runtimeKey != "" { // somebody counts on it
@@ -96,7 +101,7 @@ func runnerName(r fnloop.Runner) string {
 }
 
 func newBubblewrap(ctx context.Context, opts options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
-	r := &bubblewrap.Runner{Python: opts.python}
+	r := &bubblewrap.Runner{Python: opts.python, Packages: opts.packages, Installing: installing(p)}
 	protection, err := r.Protection(ctx)
 	if err != nil {
 		r.Close()
@@ -113,7 +118,7 @@ func newBubblewrap(ctx context.Context, opts options, _ environment, p *terminal
 // minutes.
 func newDocker(ctx context.Context, opts options, _ environment, p *terminal.Progress) (fnloop.Runner, error) {
 	var once sync.Once
-	r := &docker.Runner{Image: opts.image, Progress: func(pull docker.Progress) {
+	r := &docker.Runner{Image: opts.image, Packages: opts.packages, Installing: installing(p), Progress: func(pull docker.Progress) {
 		once.Do(func() {
 			p.Note("docker: pulling the image " + pull.Image)
 			p.Start("pulling " + pull.Image)

@@ -19,6 +19,7 @@ import (
 // Packages checks what runners promise of packages. Each runner that open makes is
 // closed by the test.
 func Packages(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
+	Need(t, open(t, Config{}))
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, func(*testing.T, Config) fnloop.Runner)
@@ -34,6 +35,21 @@ func Packages(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
 		{"preloaded", preloaded},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open) })
+	}
+}
+
+// Need skips a test where the interpreter of r has no pip, and fails it on CI.
+func Need(t testing.TB, r fnloop.Runner) {
+	t.Helper()
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "import pip"})
+	switch {
+	case err != nil:
+		t.Fatalf("Run() error = %v", err)
+	case *res.ExitCode == 0:
+	case os.Getenv("CI") == "true":
+		t.Fatal("pip is needed on CI")
+	default:
+		t.Skip("the interpreter has no pip")
 	}
 }
 

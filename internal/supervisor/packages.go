@@ -32,7 +32,7 @@ func PreloadList(modules ...string) (string, error) {
 // Packages is a program that prints which packages there are beside the standard
 // library, one a line: the name, the version, and the name to import where it is
 // another, as in "numpy 1.26.4" and "pillow 10.2.0 (import PIL)". First come those
-// that were asked for, then those that programs ask for most. It prints 60 at
+// that were asked for, then those that programs ask for most. It prints 40 at
 // most.
 //
 //go:embed packages.py

@@ -44,4 +44,4 @@ for name in there:
     if name not in known and name[0] != "_":
         rank = 1 + asked.index(name) if name in asked else 300
         found.append((rank, name.lower(), name))
-print(*[" ".join(text.split()) for rank, name, text in sorted(found)[:60]], sep="\n")
+print(*[" ".join(text.split()) for rank, name, text in sorted(found)[:40]], sep="\n")
