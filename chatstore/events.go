@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/fnloop/fnloop"
@@ -47,9 +48,14 @@ func ChatID(ctx context.Context) string {
 // Figures are kept as files, and their events are [Figure]. The end has been stored
 // when [fnloop.Done] comes; if that was not possible within the Store's Patience, a
 // [Problem] comes before it. A reader that breaks off leaves the run as it was last
-// stored.
+// stored. A Run is done once: Take goes on with it.
 func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Event, error] {
 	return func(yield func(fnloop.Event, error) bool) {
+		if r.store == nil || r.begun {
+			yield(fnloop.Done{Answer: &fnloop.Answer{Stop: fnloop.StopInvalid}}, fmt.Errorf("%w: this Run is not to be done, or not again", ErrTaken))
+			return
+		}
+		r.begun = true
 		ctx := context.WithValue(ctx, chatKey{}, r.Chat)
 		seen := &fnloop.Transcript{View: r.store.View}
 		if err := json.Unmarshal(r.Seen, seen); err != nil {

@@ -34,6 +34,14 @@ func limit(n, otherwise int64) int64 {
 	return cmp.Or(n, otherwise)
 }
 
+// size is a number of bytes for people.
+func size(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
 type execer interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 	QueryRowContext(context.Context, string, ...any) *sql.Row
@@ -52,12 +60,12 @@ func (s *Store) putFiles(ctx context.Context, db execer, chat string, files []Fi
 	if len(files) == 0 {
 		return nil
 	}
-	var size int64
-	if err := db.QueryRowContext(ctx, `SELECT COALESCE(SUM(size), 0) FROM fnloop_files WHERE chat = $1`, chat).Scan(&size); err != nil {
+	var all int64
+	if err := db.QueryRowContext(ctx, `SELECT COALESCE(SUM(size), 0) FROM fnloop_files WHERE chat = $1`, chat).Scan(&all); err != nil {
 		return fmt.Errorf("chatstore: the size of the files: %w", err)
 	}
-	if most := limit(s.MaxFiles, DefaultMaxFiles); size > most {
-		return &InputError{"file", fmt.Sprintf("The files of a chat may have %d MiB together.", most>>20)}
+	if most := limit(s.MaxFiles, DefaultMaxFiles); all > most {
+		return &InputError{"file", fmt.Sprintf("The files of a chat may have %s together.", size(most))}
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func (s *Store) checkFile(f File) error {
 		return &InputError{"file", fmt.Sprintf("The file %q cannot be taken: it needs a plain name.", f.Name)}
 	}
 	if int64(len(f.Data)) > most {
-		return &InputError{"file", fmt.Sprintf("The file %s cannot be taken: it may have at most %d MiB.", f.Name, most>>20)}
+		return &InputError{"file", fmt.Sprintf("The file %s cannot be taken: it may have at most %s.", f.Name, size(most))}
 	}
 	return nil
 }

@@ -43,10 +43,12 @@ func (s *Store) Post(ctx context.Context, owner, chat string, m Message) (*Run, 
 			return nil, err
 		}
 	}
-	if used, err := s.tokens(ctx, owner, ""); err != nil {
-		return nil, err
-	} else if s.Budget > 0 && used >= s.Budget {
-		return nil, &BudgetError{used, s.Budget}
+	if s.Budget > 0 {
+		if used, err := s.Tokens(ctx, owner); err != nil {
+			return nil, err
+		} else if used >= s.Budget {
+			return nil, &BudgetError{used, s.Budget}
+		}
 	}
 	r := &Run{
 		ID: newID(), Chat: c.ID, Parent: m.Parent, Seen: json.RawMessage("[]"), Answer: parent.Answer,
@@ -59,7 +61,10 @@ func (s *Store) Post(ctx context.Context, owner, chat string, m Message) (*Run, 
 	if err != nil {
 		return nil, err
 	}
-	return r, s.begin(ctx, c, r, parent, files)
+	if err := s.begin(ctx, c, r, parent, files); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // decide carries out the decisions of a message, and refuses one that would begin a

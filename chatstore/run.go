@@ -29,6 +29,7 @@ type Run struct {
 	writer   string
 	revision int64
 	spent    int64 // tokens, by processes that were here before
+	begun    bool  // by Events
 }
 
 // Runs are those that lead to the chat's last one, the oldest first, as a page shows
