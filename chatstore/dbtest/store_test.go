@@ -375,6 +375,18 @@ func TestStore_superseded(t *testing.T) {
 		require.ErrorIs(t, err, chatstore.ErrTaken, "and only by whom it was given to")
 		_, _, err = do(t, next, loop)
 		require.NoError(t, err)
+
+		// So does one that is written anew further up.
+		left = ask(t, s, c, "call, once more")
+		_, err = other.Post(t.Context(), "ann", c.ID, chatstore.Message{Version: 3, Text: "from the beginning"})
+		require.NoError(t, err)
+		_, err = s.Take(t.Context(), left.ID)
+		require.ErrorIs(t, err, chatstore.ErrTaken)
+		_, events, err = do(t, left, loop)
+		require.ErrorIs(t, err, chatstore.ErrTaken)
+		for _, e := range events {
+			assert.NotEqual(t, "call_started", e.Type(), "it has made no call")
+		}
 	})
 }
 
@@ -383,7 +395,7 @@ func TestStore_budget(t *testing.T) {
 	onEach(t, func(t *testing.T, d database) {
 		s, other := d.open(), d.open()
 		s.Budget, other.Budget = 100, 100
-		waits, goOn := make(chan bool), make(chan bool)
+		waits, goOn := make(chan bool, 10), make(chan bool)
 		loop := play(t, rt.Always(func(turn *rt.Turn) rt.Reply {
 			reply := rt.Text("done")
 			if len(turn.Outputs()) < 2 {
@@ -411,7 +423,7 @@ func TestStore_budget(t *testing.T) {
 		a, _, err := do(t, ask(t, other, newChat(t, other, "ann"), "fast"), loop)
 		require.NoError(t, err)
 		assert.Equal(t, int64(90), a.Usage.TotalTokens, "the last request found 90 of 100, in both runs")
-		goOn <- true
+		close(goOn)
 		assert.Equal(t, fnloop.StopMaxTokens, <-ended)
 		used, err := s.Tokens(t.Context(), "ann")
 		require.NoError(t, err)
