@@ -117,9 +117,24 @@ func OpenContent(path string) (Content, error) {
 	return ReadContent(path, f)
 }
 
-// sniff is the MIME type of data without parameters.
+// sniff is the MIME type of data without parameters. It knows pictures that phones
+// and scanners make too, so that an error can name them.
 func sniff(data []byte) string {
 	kind, _, _ := mime.ParseMediaType(http.DetectContentType(data))
+	if kind != "application/octet-stream" && kind != "video/mp4" {
+		return kind
+	}
+	switch head := string(data[:min(len(data), 12)]); {
+	case strings.HasPrefix(head, "II*\x00"), strings.HasPrefix(head, "MM\x00*"):
+		return "image/tiff"
+	case len(head) == 12 && head[4:8] == "ftyp":
+		switch head[8:] {
+		case "heic", "heix", "hevc", "hevx", "heim", "heis", "mif1", "msf1":
+			return "image/heic"
+		case "avif", "avis":
+			return "image/avif"
+		}
+	}
 	return kind
 }
 

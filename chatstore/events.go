@@ -127,10 +127,10 @@ func (r *Run) loop(l *fnloop.Loop, seen *fnloop.Transcript) *fnloop.Loop {
 
 // end stores the end of the run, and gives the problem of it, if there is one.
 func (r *Run) end(ctx context.Context, a *fnloop.Answer, runErr error, seen *fnloop.Transcript) *Problem {
-	if runErr != nil && !errors.Is(runErr, fnloop.ErrApproval) && !errors.Is(runErr, context.Canceled) {
+	err := r.finish(ctx, a, seen)
+	if runErr != nil && !errors.Is(runErr, fnloop.ErrApproval) && !errors.Is(runErr, context.Canceled) && !errors.Is(err, ErrTaken) {
 		r.log(ctx, "a run failed", runErr, "stop", a.Stop)
 	}
-	err := r.finish(ctx, a, seen)
 	if err == nil {
 		return nil
 	}

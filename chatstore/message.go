@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"mime/multipart"
 	"net/http"
 	"path"
@@ -100,6 +99,10 @@ func (p Prompt) title() string {
 	return text
 }
 
+// shown are the ends of the names of pictures that models are shown. Others are
+// files for code.
+var shown = []string{".png", ".jpg", ".jpeg", ".gif", ".webp"}
+
 // accept takes the text and the files of a message: it gives the files as they are
 // kept, and puts the prompt into the run.
 func (r *Run) accept(m Message) ([]File, error) {
@@ -112,7 +115,7 @@ func (r *Run) accept(m Message) ([]File, error) {
 			return nil, err
 		}
 		suffix := strings.ToLower(path.Ext(f.Name))
-		if !strings.HasPrefix(mime.TypeByExtension(suffix), "image/") || suffix == ".svg" {
+		if !slices.Contains(shown, suffix) {
 			if slices.Contains(r.Prompt.Files, f.Name) {
 				return nil, &InputError{"file", fmt.Sprintf("Two files are named %s.", f.Name)}
 			}

@@ -183,10 +183,15 @@ const endings = {
   failed: "The model failed.", aborted: "A tool has stopped the run; the log of the server says why.",
 };
 
+// settle says of the calls of a run that is over that none goes on.
+function settle() {
+  for (const c of calls.values()) if (c.state.classList.contains("busy")) set(c, "was stopped");
+}
+
 function finish(answer) {
   textBox = null;
   notice("");
-  for (const c of calls.values()) if (c.state.classList.contains("busy")) set(c, "was stopped");
+  settle();
   if (answer.stop === "approval") return decide(answer.pending || []);
   const why = endings[answer.stop] ?? `The run ended: ${answer.stop}.`;
   if (why) goOn(why);
@@ -263,6 +268,7 @@ async function load(id) {
       else if (event.answer.stop === "cancelled") $("log").append(el("p", { className: "note" }, "Stopped."));
     }
     if (last && !run.ended) finish({ stop: "interrupted" });
+    else settle();
   });
   busy(chat.running);
   scroll(true);
