@@ -392,7 +392,7 @@ wait:
 		e.Duration = time.Since(begin)
 		e.Status, e.Cause = interpreter.StatusLost, interpreter.CauseSandbox
 		switch kills, known := s.conn.sandbox.OOMKills(); {
-		case stop == nil:
+		case ctx.Err() != nil:
 			e.Status, e.Cause = interpreter.StatusInterrupted, interpreter.CauseInterrupt
 		case late:
 			e.Status, e.Cause = interpreter.StatusTimeout, interpreter.CauseTimeout

@@ -18,6 +18,8 @@ MAX_FILES = 10000
 MAX_CHANGES = 200
 MAX_DEPTH = 32
 MAX_BACKGROUND = 1 << 20
+PAGE = resource.getpagesize()
+SMALL = 32 << 20  # a worker of this size may have two copies for a moment
 EVENT = 9  # the head of what the worker says: kind, cell, length
 
 # How long the worker may take for what is not a cell, in seconds.
@@ -26,6 +28,10 @@ ANSWER = 10
 PRELOAD = 60
 # How often a cell that is to stop is told so.
 AGAIN = 0.5
+# How long the worker waits for a cell before it gets ready for one.
+PAUSE = 0.001
+# How long after its begin a cell may not have heard it.
+EARLY = 0.02
 # How long it may take to begin to say where it hangs, and to finish.
 TRACE_START = 1
 TRACE_TIME = 0.05
@@ -67,12 +73,14 @@ class Session:
 
         self.worker = None
         self.copy = None
+        self.stale = None  # a copy from before the last cell, which is no use any more
         self.copies_lost = 0  # killed by somebody else
         self.dying = set()  # copies that were killed here
         self.phase = "boot"  # or takeover, copy, idle, running, dying
         self.deadline = None  # for an answer of the worker's
         self.events = b""
         self.unsent = bytearray()  # what the worker is yet to read
+        self.full = False  # the pipe to it
         self.next = None  # a cell that waits for the worker to be idle
         self.cell = None  # the number of the one that runs
         self.why = ""  # it has to stop
@@ -88,7 +96,9 @@ class Session:
         self.counts = ooms() is not None
         self.files = self.scan()
         self.pids = self.processes()
-        self.alone = False  # the worker has no thread and no process beside it
+        self.single = False  # it has one thread
+        self.alone = False  # and there is no other process
+        self.copying = None  # a cell that the worker has, and begins after a copy
 
     def own_score(self):
         try:
@@ -150,17 +160,13 @@ class Session:
             self.kill(pid, sig)
 
     def processes(self):
-        return {int(p) for p in os.listdir("/proc") if p.isdigit()} - self.dying - {1, self.worker, self.copy}
+        return {int(p) for p in os.listdir("/proc") if p.isdigit()} - self.dying - {1, self.worker, self.copy, self.stale}
 
     def living(self):
         # Those that are not dead and only wait for their parent to notice.
         n = 0
         for pid in self.pids:
-            try:
-                with open("/proc/%d/stat" % pid, "rb") as f:
-                    n += f.read().rpartition(b")")[2][1:2] not in (b"Z", b"X")
-            except OSError:
-                pass
+            n += not self.zombie(pid)
         return n
 
     def kill_new(self, spare):
@@ -180,16 +186,20 @@ class Session:
 
     def zombie(self, pid):
         try:
-            with open("/proc/%d/stat" % pid, "rb") as f:
-                return f.read().rpartition(b")")[2][1:2] in (b"Z", b"X")
+            return self.stat(pid)[0] in (b"Z", b"X")
         except OSError:
             return True
 
     def drop_copy(self):
-        if self.copy:
-            self.kill(self.copy, _signal.SIGKILL)
-            self.dying.add(self.copy)
-            self.copy = None
+        self.drop_stale()
+        self.stale, self.copy = self.copy, None
+        self.drop_stale()
+
+    def drop_stale(self):
+        if self.stale:
+            self.kill(self.stale, _signal.SIGKILL)
+            self.dying.add(self.stale)
+            self.stale = None
 
     def bury(self):
         # Every orphan of the sandbox is ours.
@@ -201,9 +211,12 @@ class Session:
             if pid == 0:
                 return
             self.dying.discard(pid)
-            if pid == self.copy:
-                self.copy = None
+            if pid in (self.copy, self.stale):
                 self.copies_lost += 1
+                if pid == self.copy:
+                    self.copy = None
+                else:
+                    self.stale = None
             if pid == self.worker:
                 self.worker, self.ended = None, how
 
@@ -221,22 +234,26 @@ class Session:
             self.poll_cell(True)
 
     def poll_cell(self, on):
+        if on == self.full:
+            return
+        self.full = on
         if on:
             self.poll.register(self.cell_w, select.POLLOUT)
         else:
-            try:
-                self.poll.unregister(self.cell_w)
-            except KeyError:
-                pass
+            self.poll.unregister(self.cell_w)
 
     def replace(self):
         # The worker is dead. Nothing of it stays but the copy.
         how, self.ended = self.ended, None
+        self.alone = False
         running = self.phase == "running"
         self.read_output(64)
         if running:
             self.read_events()
-            running = self.phase == "running"
+        if self.copying:
+            self.next, self.copying, self.cell, self.phase = self.copying, None, None, "copy"
+        running = self.phase == "running"
+        self.drop_stale()
         self.kill_new(set())
         self.read_output(64)
         self.events, self.unsent = b"", bytearray()
@@ -277,7 +294,7 @@ class Session:
         # Not without end: a cell that says things without end has a limit too.
         for i in range(4):
             try:
-                data = os.read(self.event_r, 1 << 18)
+                data = os.read(self.event_r, 1 << 16)
             except OSError:
                 return
             if not data:
@@ -310,52 +327,101 @@ class Session:
             if self.restarting:
                 self.restarting = False
                 self.tell(b"t")
-            self.make_copy()
-        elif kind == b"k" and self.phase == "copy":
-            try:
-                pid = int(body)
-            except ValueError:
-                pid = 0
+            self.rest()
+        elif kind == b"k" and (self.phase == "copy" or self.copying):
+            pid = int.from_bytes(body[:4], "big")
             self.copy = pid if pid > 1 and pid != self.worker else None
-            self.idle()
+            self.pids.discard(self.copy)
+            if self.copying:
+                self.begun()
+            else:
+                self.phase, self.deadline = "idle", time.monotonic() + PAUSE
+            self.settle_copy()
         elif kind in (b"v", b"V", b"c", b"D") and self.phase == "running" and cell == self.cell:
             if kind != b"D":
                 self.tell(kind, body)
                 return
             self.tell(b"c", body)
-            self.end()
-            self.make_copy()
+            if self.why:
+                self.end()
+                self.rest()
+            else:
+                # What is to be known of the cell is found out while the copy is made.
+                self.rest()
+                self.end()
         # Anything else is late, or nonsense.
 
     def broken(self):
         self.kill(self.worker, _signal.SIGKILL)
 
-    def make_copy(self):
-        self.drop_copy()
-        self.alone = False
-        if self.can_copy() and self.copies:
+    def rest(self):
+        # The worker waits for a cell. A copy is made at once; a cell that comes
+        # meanwhile is begun after it.
+        can = self.can_copy()
+        self.copying = None
+        self.drop_stale()
+        self.stale, self.copy = self.copy, None
+        if not can or self.resident > SMALL:
+            self.drop_stale()
+        if can:
             self.phase, self.deadline = "copy", time.monotonic() + ANSWER
             self.write(b"K")
         else:
-            self.idle()
+            self.phase, self.deadline = "idle", None
+        if self.next and self.ended is None:
+            self.start()
+
+    def settle_copy(self):
+        # What need not be done before the next cell is begun: it runs meanwhile.
+        self.drop_stale()
+        if self.copy:
+            try:
+                os.setpgid(self.copy, self.copy)  # signals to the worker's group are not for it
+                self.write_file("/proc/%d/oom_score_adj" % self.copy, b"%d" % (self.score or 0))
+            except OSError:
+                pass
 
     def can_copy(self):
         # Of several threads only one would be copied. Memory that a cell changes
         # is there twice: with more than half of what there may be, a cell would
         # fail that has room enough without a copy.
         try:
-            with open("/proc/%d/stat" % self.worker, "rb") as f:
-                fields = f.read().rpartition(b")")[2].split()
+            # Processes and threads are numbered in one row: where the copy has the
+            # last number, there is nobody new.
+            if not (self.alone and self.copy and self.newest() == self.copy):
+                self.pids = self.processes()
+                self.single = int(self.stat(self.worker)[17]) == 1
+                self.alone = self.single and not self.pids
+            self.resident = int(self.read_file("/proc/%d/statm" % self.worker).split()[1]) * PAGE
         except (OSError, TypeError):
+            self.alone = False
             return False
-        threads, resident = int(fields[17]), int(fields[21]) * resource.getpagesize()
-        self.alone = threads == 1 and not self.pids
-        return threads == 1 and (not self.memory or resident <= self.memory // 2)
+        return self.copies and self.single and (not self.memory or self.resident <= self.memory // 2)
 
-    def idle(self):
-        self.phase, self.deadline = "idle", None
-        if self.next and self.ended is None:
-            self.start()
+    def newest(self):
+        """The number that the last process or thread of the sandbox got."""
+        try:
+            return int(self.read_file("/proc/loadavg").split()[4])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def stat(self, pid):
+        """What the kernel says of a process, from its state on."""
+        return self.read_file("/proc/%d/stat" % pid).rpartition(b")")[2].split()
+
+    def read_file(self, name):
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 4096)
+        finally:
+            os.close(fd)
+
+    def write_file(self, name, data):
+        fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)
 
     # Cells.
 
@@ -367,12 +433,23 @@ class Session:
         self.background = 0
         self.cell, self.why, self.died = cell, "", None
         self.printed = 0
-        self.phase = "running"
         if not self.alone:
             self.pids = self.processes()
+        if self.phase == "copy":
+            self.copying = (cell, limit, source)
+        self.phase, self.deadline = "running", None
         self.begin = time.monotonic()
         self.stop_at = self.begin + limit
         self.write(b"X", cell, source)
+
+    def begun(self):
+        # The time that the copy took does not count for the limit. A signal that
+        # came before met nobody.
+        now = time.monotonic()
+        self.copying = None
+        self.stop_at += now - self.begin
+        if self.why:
+            self.again_at = now + EARLY
 
     def stop(self, why):
         # The first cause counts, whatever the cell makes of the signal.
@@ -389,7 +466,11 @@ class Session:
         if self.phase != "running":
             if self.deadline is not None and now >= self.deadline:
                 self.deadline = now + ANSWER
-                self.broken()
+                if self.phase == "idle":
+                    self.deadline = None
+                    self.write(b"T")
+                else:
+                    self.broken()
             return
         if not self.why and now >= self.stop_at:
             self.stop("timeout")
@@ -406,7 +487,7 @@ class Session:
         elif now >= self.again_at and not self.traced:
             self.signal(SIGNAL_STOP if self.signals % 2 else _signal.SIGINT)
             self.signals += 1
-            self.again_at = now + AGAIN
+            self.again_at = now + (EARLY if now < self.begin + EARLY else AGAIN)
 
     def wait(self):
         at = self.deadline
@@ -415,7 +496,7 @@ class Session:
         if at is None:
             return None
         # poll takes no more than a few weeks.
-        return max(0, min(at - time.monotonic(), 3600) * 1000 + 1)
+        return max(0, min(at - time.monotonic(), 3600) * 1000 + 0.9)
 
     def end(self, restored=False, lost=False):
         took = time.monotonic() - self.begin
@@ -448,7 +529,8 @@ class Session:
             facts.append(b"copies=%d\n" % self.copies_lost)
             self.copies_lost = 0
         self.changes(facts)
-        self.pids = self.processes()
+        if self.why or restored or lost:
+            self.pids = self.processes()
         if self.pids:
             facts.append(b"processes=%d\n" % self.living())
         self.tell(b"Z", *facts)
@@ -712,7 +794,8 @@ class Session:
         if kind == b"X":
             cell, limit = int.from_bytes(body[:4], "big"), int.from_bytes(body[4:12], "big")
             self.next = (cell, limit / 1000, body[12:])
-            if self.phase == "idle" and self.ended is None:
+            # While a copy is made the worker gets the cell too, and begins it then.
+            if self.phase in ("idle", "copy") and self.ended is None:
                 self.start()
         elif kind == b"i":
             cell, why = int.from_bytes(body[:4], "big"), body[4:].decode()

@@ -24,6 +24,7 @@ CELLS = "/tmp/.cells"
 AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
 COROUTINE = 0x80  # inspect.CO_COROUTINE
+COPIED = b"k\0\0\0\0\0\0\0\4"  # the head of what tells of a copy
 
 close, dup2, dup, fstat, getpid, read, write, exit_now = (
     os.close, os.dup2, os.dup, os.fstat, os.getpid, os.read, os.write, os._exit)
@@ -99,7 +100,7 @@ def tell_long(more, last, data):
 def hear(n):
     while len(own.heard) < n:
         try:
-            data = read(own.cells, 1 << 20)
+            data = read(own.cells, 65536)
         except OSError:
             exit_now(72)
         if not data:
@@ -202,8 +203,11 @@ def keep(cell, source):
         cache.cache[name] = own.lines[name]
     try:
         if len(source) <= 1 << 20:
-            mkdir_once()
-            fd = open_fd(name, O_FLAGS, 0o644)
+            try:
+                fd = open_fd(name, O_FLAGS, 0o644)
+            except FileNotFoundError:
+                mkdir(CELLS, 0o755)
+                fd = open_fd(name, O_FLAGS, 0o644)
             try:
                 data = text_bytes(source)
                 while data:
@@ -213,13 +217,6 @@ def keep(cell, source):
         if cell > KEEP_FILES:
             unlink(file_of(cell - KEEP_FILES))
     except OSError:
-        pass
-
-
-def mkdir_once():
-    try:
-        mkdir(CELLS, 0o755)
-    except FileExistsError:
         pass
 
 
@@ -333,11 +330,12 @@ def run_cell(source):
     name = file_of(own.cell)
     fill_linecache()
     own.space.pop("__warningregistry__", None)
-    # A module that was written within this second is found all the same.
-    for folder in (own.dir, sys.path[0] if sys.path else ""):
-        finder = sys.path_importer_cache.get(folder)
-        if hasattr(finder, "invalidate_caches"):
-            finder.invalidate_caches()
+    if "import" in source:
+        # A module that was written within this second is found all the same.
+        for folder in (own.dir, sys.path[0] if sys.path else ""):
+            finder = sys.path_importer_cache.get(folder)
+            if hasattr(finder, "invalidate_caches"):
+                finder.invalidate_caches()
     changed, tree = parse(source, name)
     keep(own.cell, changed)
     flags = AWAIT | own.future
@@ -545,7 +543,8 @@ def mend():
             pass
     sys.stdin, sys.stdout, sys.stderr = own.std
     try:
-        whole = not any(f.closed for f in own.std)
+        i, o, e = own.std
+        whole = not (i.closed or o.closed or e.closed)
     except ValueError:  # its buffer was taken away
         whole = False
     if not whole:
@@ -599,25 +598,24 @@ def no_debugger(*args, **kwargs):
 
 def make_copy():
     """Makes a stopped copy of this process, which the supervisor may wake."""
+    if not own.clone:
+        return tell(b"k", number(0))
     ctypes, syscall = own.syscall
-    clone = {"x86_64": 56, "aarch64": 220, "riscv64": 220}.get(os.uname().machine)
-    if not clone:
-        return tell(b"k", b"0")
     # It is the supervisor's child and not ours: a cell that waits for its
     # children is not to meet it. No hook of Python's runs, which would give it
     # other random numbers; there is one thread, so that no lock is held.
     parent_and_signal = 0x8000 | 17
-    flush()
-    pid = ctypes.call_function(syscall, (clone, parent_and_signal, 0, 0, 0, 0))
+    pid = ctypes.call_function(syscall, (own.clone, parent_and_signal, 0, 0, 0, 0))
     if pid != 0:
-        tell(b"k", b"%d" % max(pid, 0))
-        return touch()
+        write(own.events, COPIED + number(max(pid, 0)))
+        return
+    # What a copy does before it is woken costs it pages of its own. The
+    # supervisor does the rest for it.
     try:
-        own.pid = getpid()
-        os.setpgid(0, 0)
-        adjust(0)
         while not read(own.go, 1):
             exit_now(0)
+        own.pid = getpid()
+        del own.heard[:]  # a cell that was sent meanwhile is the other's
         adjust(300)
         # What came for everybody in the meantime is not for this one.
         while next_signal(own.all_signals, 0):
@@ -632,8 +630,6 @@ def touch():
     """Does what every cell does, for nothing. Each page that is written to for the
     first time after a copy was made costs time, which is better spent while
     nobody waits."""
-    if own.poll.poll(1):
-        return  # somebody does
     source = "touch = [0]\ntouch"
     tree = parse(source, "<fnloop>")[1]
     quiet(source, tree.body[1].value)
@@ -666,6 +662,7 @@ def after_fork():
 def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
     own.cells, own.events, own.go, own.dir, own.score = cells, events, go, folder, score
     own.stop_signal, own.syscall = stop_signal, syscall
+    own.clone = {"x86_64": 56, "aarch64": 220, "riscv64": 220}.get(os.uname().machine)
     s = fstat(events)
     own.events_id = (s.st_dev, s.st_ino)
     own.pid, own.cell, own.heard, own.thread = getpid(), 0, bytearray(), get_ident()
@@ -673,9 +670,6 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
     own.seen = {}
     own.task = own.loop = own.underscore = own.linecache = None
     own.lock = _thread.allocate_lock()
-    import select
-    own.poll = select.poll()
-    own.poll.register(cells, select.POLLIN)
     own.lines, own.kept = {}, 0
     own.future = 0
     own.trace_options = {"compact": True} if sys.version_info >= (3, 10) else {}
@@ -717,6 +711,9 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
             body = hear(int.from_bytes(head[5:9], "big"))
             if head[:1] == b"K":
                 make_copy()
+                continue
+            if head[:1] == b"T":
+                touch()
                 continue
             if head[:1] == b"W":
                 for at in range(0, len(body), 4):
