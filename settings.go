@@ -42,10 +42,6 @@ type settings struct {
 }
 
 func (l *Loop) settings(ctx context.Context) (*settings, error) {
-	s := &settings{loop: l, logger: l.Logger}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
 	if c, ok := l.Client.(*responses.ResponseService); l.Client == nil || ok && c == nil {
 		return nil, &ConfigError{Field: "Loop.Client", Reason: "is nil; give it the Responses field of openai-go's client"}
 	}
@@ -54,6 +50,18 @@ func (l *Loop) settings(ctx context.Context) (*settings, error) {
 	}
 	if l.Model == "" && l.BeforeRequest == nil {
 		return nil, &ConfigError{Field: "Loop.Model", Reason: "is empty"}
+	}
+	s := l.limits()
+	var err error
+	s.tools, err = l.toolset(ctx)
+	return s, err
+}
+
+// limits are the settings that are numbers, and the log.
+func (l *Loop) limits() *settings {
+	s := &settings{loop: l, logger: l.Logger}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
 	}
 	s.maxTurns = setting(l.MaxTurns, DefaultMaxTurns, math.MaxInt)
 	s.maxCalls = setting(l.MaxCalls, DefaultMaxCalls, math.MaxInt)
@@ -65,9 +73,7 @@ func (l *Loop) settings(ctx context.Context) (*settings, error) {
 	s.grace = setting(l.Grace, DefaultGrace, 0)
 	s.idleTimeout = setting(l.IdleTimeout, DefaultIdleTimeout, math.MaxInt64)
 	s.maxRetryWait = setting(l.MaxRetryWait, DefaultMaxRetryWait, math.MaxInt64)
-	var err error
-	s.tools, err = l.toolset(ctx)
-	return s, err
+	return s
 }
 
 // Check reports what is wrong with l before the first request is made: a field

@@ -153,11 +153,7 @@ func progressLine(p *mcp.ProgressNotificationParams) string {
 		line += "/" + strconv.FormatFloat(p.Total, 'g', -1, 64)
 	}
 	if p.Message != "" {
-		message := p.Message
-		if len(message) > most {
-			message = strings.ToValidUTF8(message[:most], "") + "…"
-		}
-		line += " " + message
+		line += " " + cut(p.Message, most)
 	}
 	return line + "\n"
 }

@@ -3,8 +3,10 @@ package mcptool_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -83,6 +85,49 @@ func ExampleConnectAll() {
 	// Output:
 	// mcptool: server files: it cannot be started: fork/exec /nonexistent/server: no such file or directory
 	// connected to clock
+}
+
+// Tools of a back end for any program that speaks the protocol. [mcptool.Serve] is
+// for those that start this one as a process.
+func ExampleHandler() {
+	type place struct {
+		City string `json:"city"`
+	}
+	weather := fnloop.MustTool("weather", "Tomorrow's weather in a city.", func(_ context.Context, in place) (string, error) {
+		return "sun in " + in.City, nil
+	})
+	ctx := context.Background()
+	handler, err := mcptool.Handler(ctx, mcptool.ServeOptions{Name: "weather", Version: "1", Token: "secret"}, weather)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	srv := httptest.NewServer(handler) // a back end has http.ListenAndServe("127.0.0.1:8080", handler)
+	defer srv.Close()
+	resp, err := http.Get(srv.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println("without the token:", resp.Status)
+	// Output: without the token: 401 Unauthorized
+}
+
+// A server of one's own on standard input and output: a program with these lines in
+// its main is one that MCP clients can start.
+func ExampleServe() {
+	add := fnloop.MustTool("add", "Adds two numbers.", func(_ context.Context, in struct {
+		A int `json:"a"`
+		B int `json:"b"`
+	}) (int, error) {
+		return in.A + in.B, nil
+	})
+	// A client would write this.
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"me","version":"1"}}}` + "\n")
+	err := mcptool.Serve(context.Background(), mcptool.ServeOptions{Name: "sums", Version: "1", Stdin: in, Stdout: io.Discard}, add)
+	fmt.Println(err)
+	// Output: <nil>
 }
 
 // The names are a function of the pair, so that a stored conversation means the

@@ -202,10 +202,5 @@ func named(kind, otherwise string) string {
 
 // oneLine keeps what a server wrote from filling more than a line.
 func oneLine(s string) string {
-	const most = 500
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
+	return cut(strings.Join(strings.Fields(s), " "), 500)
 }
