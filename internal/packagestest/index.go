@@ -133,6 +133,14 @@ func (x *Index) list(w http.ResponseWriter, r *http.Request, project string) {
 	fmt.Fprint(w, page+"</body></html>\n")
 }
 
+// Data gives a file that is served.
+func (x *Index) Data(name string) ([]byte, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	data, ok := x.files[name]
+	return data, ok
+}
+
 // Add has the index serve a file.
 func (x *Index) Add(name string, data []byte) {
 	x.mu.Lock()
