@@ -174,7 +174,7 @@ func (r *Run) figure(ctx context.Context, d interpreter.Shown) fnloop.Event {
 			continue
 		}
 		name := "figure-" + newID() + kind.suffix
-		err := r.store.putFile(ctx, r.Chat, File{name, data, true})
+		err := r.store.patiently(ctx, func() error { return r.store.putFile(ctx, r.Chat, File{name, data, true}) })
 		if full, ok := errors.AsType[*InputError](err); ok {
 			return Problem{"figure", "A figure is not shown. " + full.Reason}
 		}

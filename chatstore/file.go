@@ -138,7 +138,7 @@ func (s *Store) KeepFiles(sessions *interpreter.Sessions) {
 	}
 	sessions.OnCell = func(ctx context.Context, session *interpreter.Session, e interpreter.Execution) error {
 		for _, f := range e.Files {
-			if err := s.keep(ctx, ChatID(ctx), session, f); err != nil {
+			if err := s.patiently(ctx, func() error { return s.keep(ctx, ChatID(ctx), session, f) }); err != nil {
 				return fmt.Errorf("keeping %q: %w", f.Name, err)
 			}
 		}

@@ -107,34 +107,25 @@ func (r *Run) save(ctx context.Context, a *fnloop.Answer, seen *fnloop.Transcrip
 	if err != nil {
 		return err
 	}
-	done, err := r.store.DB.ExecContext(ctx, `UPDATE fnloop_runs SET answer = $1, events = $2, tokens = $3, ended = $4, revision = revision + 1
-		WHERE id = $5 AND writer = $6`, string(answer), string(events), r.spent+a.Usage.TotalTokens, ended, r.ID, r.writer)
-	if err != nil {
-		return fmt.Errorf("chatstore: storing a run: %w", err)
-	}
-	if n, err := done.RowsAffected(); err != nil {
-		return fmt.Errorf("chatstore: storing a run: %w", err)
-	} else if n == 0 {
-		return ErrTaken
-	}
-	return nil
+	return r.store.patiently(ctx, func() error {
+		done, err := r.store.DB.ExecContext(ctx, `UPDATE fnloop_runs SET answer = $1, events = $2, tokens = $3, ended = $4, revision = revision + 1
+			WHERE id = $5 AND writer = $6`, string(answer), string(events), r.spent+a.Usage.TotalTokens, ended, r.ID, r.writer)
+		if err != nil {
+			return fmt.Errorf("chatstore: storing a run: %w", err)
+		}
+		if n, err := done.RowsAffected(); err != nil {
+			return fmt.Errorf("chatstore: storing a run: %w", err)
+		} else if n == 0 {
+			return ErrTaken
+		}
+		return nil
+	})
 }
 
-// finish stores the Answer of a run that has ended, whatever has ended it, and tries
-// for a while.
-func (r *Run) finish(ctx context.Context, a *fnloop.Answer, seen *fnloop.Transcript) (err error) {
-	patience := r.store.Patience
-	if patience == 0 {
-		patience = DefaultPatience
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(patience, 5*time.Second))
+// finish stores the Answer of a run that has ended, whatever has ended it.
+func (r *Run) finish(ctx context.Context, a *fnloop.Answer, seen *fnloop.Transcript) error {
+	const write = 5 * time.Second // for the last attempt
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.store.patience()+write)
 	defer cancel()
-	began := time.Now()
-	for wait := 100 * time.Millisecond; ; wait *= 2 {
-		err = r.save(ctx, a, seen, true)
-		if err == nil || errors.Is(err, ErrTaken) || time.Since(began)+wait > patience {
-			return err
-		}
-		time.Sleep(wait)
-	}
+	return r.save(ctx, a, seen, true)
 }

@@ -140,8 +140,8 @@ type Store struct {
 	MaxFile, MaxFiles int64
 	// View is what is kept of the events of a run.
 	View fnloop.View
-	// Patience is how long the end of a run waits for a database that is away. Zero
-	// means DefaultPatience, negative no time.
+	// Patience is how long a run waits for a database that is away, each time that it
+	// stores something. Zero means DefaultPatience, negative no time.
 	Patience time.Duration
 	// OnBegin, if not nil, is called in the transaction that begins a run, so that
 	// a job can be added that does it. Its error is that of Post, and nothing was
@@ -220,6 +220,28 @@ func (s *Store) tokens(ctx context.Context, owner, except string) (n int64, err 
 	err = s.one(ctx, []any{&n}, `SELECT COALESCE(SUM(tokens), 0) FROM fnloop_runs JOIN fnloop_chats ON fnloop_chats.id = fnloop_runs.chat
 		WHERE owner = $1 AND fnloop_runs.created > $2 AND fnloop_runs.id <> $3`, owner, since.Unix(), except)
 	return n, err
+}
+
+func (s *Store) patience() time.Duration {
+	return max(cmp.Or(s.Patience, DefaultPatience), 0)
+}
+
+// patiently calls f again while the database is away, until ctx ends or the
+// Store's Patience does.
+func (s *Store) patiently(ctx context.Context, f func() error) error {
+	began := time.Now()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := f()
+		_, refused := errors.AsType[*InputError](err)
+		if err == nil || refused || errors.Is(err, ErrTaken) || time.Since(began)+wait > s.patience() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
 }
 
 type scanner interface{ Scan(...any) error }

@@ -645,6 +645,56 @@ func TestStore_databaseAway(t *testing.T) {
 	})
 }
 
+// A database that is away for a moment costs neither a run nor a call.
+func TestStore_databaseComesBack(t *testing.T) {
+	onEach(t, func(t *testing.T, d database) {
+		s := d.open()
+		rename := func(from, to string) {
+			t.Helper()
+			_, err := s.DB.ExecContext(t.Context(), "ALTER TABLE "+from+" RENAME TO "+to)
+			assert.NoError(t, err)
+		}
+		r := ask(t, s, newChat(t, s, "ann"), "hi")
+		loop := play(t, rt.Call("call_1", "step", "{}"), rt.Call("call_2", "step", "{}"), rt.Text("done"))
+		var ran atomic.Int64
+		loop.Tools = []fnloop.Tool{fnloop.MustTool("step", "Takes a step.", func(context.Context, struct{}) (string, error) {
+			if ran.Add(1) == 1 {
+				rename("fnloop_runs", "away")
+				time.AfterFunc(300*time.Millisecond, func() { rename("away", "fnloop_runs") })
+			}
+			return "ok", nil
+		})}
+		a, events, err := do(t, r, loop)
+		require.NoError(t, err)
+		assert.Equal(t, "done", a.Text)
+		assert.Equal(t, int64(2), ran.Load())
+		for _, e := range events {
+			assert.NotEqual(t, "problem", e.Type())
+		}
+		_, err = s.Take(t.Context(), r.ID)
+		require.ErrorIs(t, err, chatstore.ErrTaken, "it has ended")
+
+		// A run that is stopped waits no longer.
+		r = ask(t, s, newChat(t, s, "ann"), "hi")
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		loop = play(t, rt.Call("call_1", "step", "{}"))
+		loop.Grace = -1
+		loop.Tools = []fnloop.Tool{fnloop.MustTool("step", "Takes a step.", func(context.Context, struct{}) (string, error) {
+			rename("fnloop_runs", "away")
+			time.AfterFunc(200*time.Millisecond, stop)
+			time.AfterFunc(600*time.Millisecond, func() { rename("away", "fnloop_runs") })
+			return "ok", nil
+		})}
+		for range r.Events(ctx, loop) {
+		}
+		shown, err := s.Run(t.Context(), chatstore.Chat{ID: r.Chat}, r.ID)
+		require.NoError(t, err)
+		assert.True(t, shown.Ended)
+		assert.Equal(t, "ok", shown.Answer.Calls[0].Text, "what was done is kept")
+	})
+}
+
 // Chats that many workers take from each other at random all end, with no call that
 // was made twice.
 func TestStore_manyWorkers(t *testing.T) {
