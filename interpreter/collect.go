@@ -149,7 +149,7 @@ func (o *collector) into(e *Execution) {
 	r := fnloop.Result{End: fnloop.EndExit, ExitCode: new(int)}
 	r.SetOutput(&o.stdout, &o.stderr)
 	e.Stdout, e.Stderr = r.Stdout, r.Stderr
-	e.Truncated = r.StdoutTruncated || r.StderrTruncated
+	e.Truncated = e.Truncated || r.StdoutTruncated || r.StderrTruncated
 	r.SetOutput(&o.background, new(fnloop.Capture))
 	e.Background = r.Stdout
 	e.Truncated = e.Truncated || r.StdoutTruncated

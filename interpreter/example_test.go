@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"strings"
 
 	"github.com/fnloop/fnloop"
@@ -81,4 +82,34 @@ func count(ctx context.Context, runner fnloop.Runner, upload io.Reader) error {
 	}
 	fmt.Println(e.Status, e.Text())
 	return nil
+}
+
+// A runner that keeps sessions by itself, as that of Runtime Cloud does, finds them
+// again.
+func ExampleResume() {
+	ctx := context.Background()
+	runner := &fake.Runner{Keep: true}
+	session, err := interpreter.Open(ctx, runner, interpreter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ref := session.Ref()                      // empty where it cannot be kept
+	if err := session.Release(); err != nil { // it stays
+		log.Fatal(err)
+	}
+	session, err = interpreter.Resume(ctx, runner, interpreter.Config{}, ref) // here or in another process
+	if err != nil {
+		log.Fatal(err)
+	}
+	copies, err := session.Fork(ctx, 2) // with all variables and files
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range append(copies, session) {
+		if err := s.Close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(len(runner.Interpreters()), "interpreters, all closed:", runner.Interpreters()[0].Closed())
+	// Output: 3 interpreters, all closed: true
 }

@@ -11,11 +11,22 @@
 // to live and [DefaultMaxCost] to spend, and is deleted by the service at that
 // limit should this process be gone by then.
 //
+// # Sessions
+//
+// A Runner keeps interpreters too: use it with package interpreter. There is one
+// sandbox for each session. The service pauses it while nobody uses it, and with
+// [Runner.Keep] it is found again by another process, through an Answer or a
+// reference:
+//
+//	runner := &runtimecloud.Runner{Keep: 30 * 24 * time.Hour}
+//	sessions := &interpreter.Sessions{Runner: runner}
+//
 // # Nothing stays
 //
 // Every sandbox is deleted after its run, whatever became of the run and of its
 // caller: in the background, with a deadline of its own, and [Runner.Close]
-// waits for it. A sandbox whose create got no answer is found by its label. What
+// waits for it. That of a session which is not kept is deleted by its Close. A
+// sandbox whose create got no answer is found by its label. What
 // cannot be deleted is in the [LeakError] of Close, and [Runner.Sweep] removes
 // what a process that crashed has left.
 //
