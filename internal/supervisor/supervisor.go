@@ -61,6 +61,7 @@ found = [what for what, wrong in (
     ("every system call", status.get("Seccomp", "2").strip() != "2"),
     ("a network", any(i != "lo" for i in interfaces)),
     ("other processes", len([p for p in os.listdir("/proc") if p.isdigit()]) > 4),
+    ("the kernel's settings", os.access("/proc/sys/kernel/core_pattern", os.W_OK) or os.access("/proc/sysrq-trigger", os.W_OK)),
     ("a writable root", os.access("/", os.W_OK) or os.access("/usr", os.W_OK) or os.access("/etc", os.W_OK)),
 ) if wrong]
 for pid in {1, os.getppid()}:

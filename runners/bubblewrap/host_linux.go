@@ -353,6 +353,11 @@ func (h *host) close() error {
 // sandbox.
 var masked = []string{"cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "keys", "key-users", "kmsg", "sched_debug", "timer_list"}
 
+// settings are the parts of /proc in which the machine is set up. The kernel lets
+// the owner write to them, without a capability: root, where that is who programs
+// are outside.
+var settings = []string{"acpi", "bus", "fs", "irq", "pressure", "scsi", "sys", "sysrq-trigger"}
+
 // args are bwrap's, for a sandbox to s. Its files are descriptors from 3 on, in
 // the order of h.files, then the one for what bwrap tells.
 func (h *host) args(s spec) []string {
@@ -410,6 +415,9 @@ func (h *host) args(s spec) []string {
 		if _, err := os.Stat("/proc/" + name); err == nil {
 			a = append(a, "--ro-bind", "/dev/null", "/proc/"+name)
 		}
+	}
+	for _, name := range settings {
+		a = append(a, "--ro-bind-try", "/proc/"+name, "/proc/"+name)
 	}
 	a = append(a,
 		"--size", size, "--perms", "1777", "--tmpfs", "/dev/shm",

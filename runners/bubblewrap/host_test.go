@@ -313,6 +313,41 @@ func venv(t *testing.T) string {
 	return mark
 }
 
+// Programs are root outside where root alone can get at the interpreter. The kernel
+// lets root write to its settings without any capability.
+func TestSettingsOfTheKernel(t *testing.T) {
+	const look = `import os
+for base, dirs, files in os.walk("/proc"):
+    dirs[:] = [d for d in dirs if not d.isdigit() and d not in ("self", "thread-self")]
+    for name in (os.path.join(base, f) for f in files):
+        try: os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError: continue
+        print(name)
+print(open("/proc/sys/kernel/hostname").read().strip())`
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("closed=%v", closed), func(t *testing.T) {
+			r := open(t, new(bubblewrap.Runner))
+			if closed {
+				if os.Geteuid() != 0 {
+					t.Skip("the host is not root")
+				}
+				mark := venv(t)
+				if err := os.Chmod(filepath.Dir(mark), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				r.Python = filepath.Join(mark, "bin/python3")
+				if p, err := r.Protection(t.Context()); err != nil || p.UID != 0 {
+					t.Fatalf("Protection() = %+v, %v; want root outside", p, err)
+				}
+			}
+			res, err := r.Run(t.Context(), fnloop.Program{Source: look})
+			if err != nil || res.Stdout != "sandbox\n" {
+				t.Errorf("Run() = %+v, %v; want nothing that can be written to", res, err)
+			}
+		})
+	}
+}
+
 func TestUnprivileged(t *testing.T) {
 	const want = "uid=12345 cgroup=0 missing=1 err=<nil>\n\"65534\\nTrue\\nMemoryError\\n\" \"exit\" <nil>\n"
 	if out := unprivileged(t, "protection"); out != want {
