@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
+	"unicode"
 )
 
 // A command is what askpy does instead of asking when its first argument is the
@@ -34,6 +36,15 @@ func init() {
 		"help": {anyhow: true, run: printer(help)},
 		"man":  {anyhow: true, run: printer(manual)},
 	}
+}
+
+// misspelt is the command that a prompt of one word is most likely meant to be, or
+// empty. Short words are near to too many.
+func misspelt(word string, args []string) string {
+	if len(args) != 1 || len(word) < 5 || strings.ContainsFunc(word, unicode.IsSpace) || commands[word].run != nil {
+		return ""
+	}
+	return closest(word, commandNames())
 }
 
 // printer makes a command that prints a text.

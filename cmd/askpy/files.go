@@ -128,6 +128,7 @@ func (q *question) openInterpreter(w wire) error {
 	q.sessions = &interpreter.Sessions{
 		Runner: q.runner,
 		Config: interpreter.Config{Limits: fnloop.Limits{Time: q.opts.timeout}},
+		OnOpen: q.onOpen,
 		OnCell: q.onCell,
 	}
 	return nil
@@ -198,6 +199,7 @@ func (q *question) onCell(ctx context.Context, s *interpreter.Session, e interpr
 	}
 	for _, f := range e.Files {
 		if f.Change == interpreter.FileRemoved {
+			q.kept.remove(f.Name)
 			continue
 		}
 		if q.opts.out == "" {
@@ -248,7 +250,11 @@ func (q *question) fetch(ctx context.Context, s *interpreter.Session, name strin
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	return q.keepFile(q.opts.out, name, r)
+	if err := q.keepFile(q.opts.out, name, r); err != nil {
+		return err
+	}
+	q.kept.add(name, filepath.Join(q.opts.out, filepath.FromSlash(name)))
+	return nil
 }
 
 // keepFile writes a file below a folder. The name is the program's: os.Root lets it

@@ -48,7 +48,13 @@ var statuses = []entry{
 	{"130", "interrupted"},
 }
 
-const example = `askpy --timeout 30s "How many primes are there below ten million?"`
+var examples = []string{
+	`askpy "How many primes are there below ten million?"`,
+	`askpy --file sales.csv --out charts "Plot the sales by month."`,
+	`askpy -c "And by city?"`,
+	`askpy --approve --timeout 1m "Check Goldbach's conjecture up to a million."`,
+	`git log --since=2.weeks | askpy "What has changed?"`,
+}
 
 // help is the text of --help, for terminals of 80 columns.
 func help() string {
@@ -75,7 +81,7 @@ func help() string {
 	}
 	list("Environment", variables, 19)
 	list("Exit status", statuses, 5)
-	b.WriteString("\nExample:\n\n\t" + example + "\n")
+	b.WriteString("\nExamples:\n\n\t" + strings.Join(examples, "\n\t") + "\n")
 	return b.String()
 }
 

@@ -68,6 +68,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		defer stop()
 		return finish(stderr, env, c.run(ctx, opts, env, stdout))
 	}
+	if near := misspelt(name, opts.args); err == nil && near != "" {
+		err = usagef("there is no command %s; did you mean %s? a prompt of that word goes after --", name, near)
+	}
 	q := &question{
 		opts: opts, env: env, stdin: stdin, stdout: stdout, stderr: stderr, chatting: name == chatCommand,
 		progress: terminal.NewProgress(stdout, stderr, terminal.Options{
@@ -132,7 +135,7 @@ func finish(stderr io.Writer, env environment, err error) int {
 	}
 	complain(stderr, env.scrubber().Hide(err.Error()))
 	if _, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintln(stderr, "Run askpy --help for its flags and an example.")
+		fmt.Fprintln(stderr, "Run askpy --help for its flags and examples.")
 		return exitUsage
 	}
 	return exitFailed
@@ -150,7 +153,7 @@ func display(stdout, stderr io.Writer, text string) int {
 // explain makes the text of an error fit for the command line: what is wrong, and
 // what to do about it.
 func explain(err error, env environment) string {
-	text := strings.TrimPrefix(err.Error(), "fnloop: ")
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "fnloop: "), "request: ")
 	stream, streamed := errors.AsType[*fnloop.StreamError](err)
 	request, requested := errors.AsType[*fnloop.RequestError](err)
 	switch {

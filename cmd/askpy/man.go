@@ -40,6 +40,6 @@ func manual() string {
 	}
 	list("Environment", variables)
 	list("Exit status", statuses)
-	fmt.Fprintf(&b, ".SH EXAMPLE\n.EX\n%s\n.EE\n", roff.Replace(example))
+	fmt.Fprintf(&b, ".SH EXAMPLES\n.EX\n%s\n.EE\n", roff.Replace(strings.Join(examples, "\n")))
 	return b.String()
 }

@@ -51,7 +51,7 @@ except OSError: print("no network")`
 
 	status, _, stderr := askpy(t, map[string]string{"OPENAI_API_KEY": "k"}, "--private", "--packages", "no-such-package", "hi")
 	assert.Equal(t, 1, status)
-	assert.Regexp(t, `Packages: .*\n(.*\n)*.*No matching distribution found for no-such-package`, stderr)
+	assert.Regexp(t, `--packages: .*\n(.*\n)*.*No matching distribution found for no-such-package`, stderr)
 }
 
 func TestPackages_usage(t *testing.T) {

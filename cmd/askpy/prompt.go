@@ -61,7 +61,7 @@ func (q *question) readPrompt(ctx context.Context, resume bool) (string, error) 
 	case prompt == "" && (q.opts.session != "" || q.opts.last):
 		return "", usagef("no prompt, and the conversation of %s has nothing to finish; %s", q.sessionName(), promptLike)
 	case prompt == "" && !read:
-		return "", usagef("no prompt; %s", promptLike)
+		return "", usagef("no prompt; %s, or talk with askpy chat", promptLike)
 	case prompt == "":
 		return "", usagef("the prompt on standard input is empty; %s", promptLike)
 	case len(prompt) > maxPrompt:

@@ -38,6 +38,7 @@ type question struct {
 	sessions *interpreter.Sessions // nil where programs are run one by one
 	polyglot fnloop.Runner         // for programs of other languages; nil without --languages
 	figures  int                   // that were drawn
+	kept     kept                  // the files of the conversation
 	gallery  string                // the folder that keeps them, once there is one
 
 	session   *session.Session // nil where the conversation is not kept
@@ -213,6 +214,11 @@ func (q *question) begin(prompt string) (*fnloop.Answer, error) {
 			q.notes.Mark(prompt, q.last)
 		}
 		from.AddPrompt(prompt, parts...)
+	}
+	for _, a := range q.attached {
+		if a.part == nil {
+			q.kept.add(a.name, a.path)
+		}
 	}
 	q.notes.Title = cmp.Or(q.notes.Title, title(prompt))
 	if err := q.keep(); err != nil {

@@ -71,7 +71,7 @@ func openRunner(ctx context.Context, opts options, env environment, p *terminal.
 			}
 			return r, nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || len(chosen) == 1 {
 			return nil, err
 		}
 		if _, ok := errors.AsType[*fnloop.PackageError](err); ok {

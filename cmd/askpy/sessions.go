@@ -99,6 +99,7 @@ func (q *question) openSession() error {
 	q.path = path
 	if q.session != nil {
 		q.last, q.notes = q.session.Answer, q.session.Notes
+		q.kept.set(q.notes.Files)
 	}
 	return nil
 }
@@ -110,6 +111,7 @@ func (q *question) store(answer *fnloop.Answer) error {
 		return nil
 	}
 	q.session.Notes = q.notes
+	q.session.Notes.Files = q.kept.all()
 	err := q.session.Save(answer)
 	if err != nil && q.nameless {
 		q.notKept(err)

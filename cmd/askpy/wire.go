@@ -47,7 +47,7 @@ func openWire(opts options, env environment, prompt string, p *terminal.Progress
 		player, err := recording.Parse(name, fixtures.Fib, env.scrubber())
 		return replayed{player, name, p}, err
 	case env.key == "":
-		return nil, usagef("OPENAI_API_KEY is not set; set it to your key of the API (anything will do for a server that takes none), or replay a recording with --replay FILE")
+		return nil, usagef("OPENAI_API_KEY is not set; set it to your key of the API (anything will do for a server that takes none), replay a recording with --replay FILE, or try askpy %q, which is recorded", fixtures.FibPrompt)
 	case opts.record != "":
 		recorder, err := recording.Create(opts.record, live, env.scrubber())
 		switch {

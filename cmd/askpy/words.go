@@ -12,6 +12,8 @@ var cliWords = strings.NewReplacer(
 	"name the folders that they are in with the Binds field", "use a Python that has them in /usr or in its own folder",
 	"; AllowUnlimited accepts it as it is", "",
 	"pull it with Runner.Prepare, or docker pull", "docker pull",
+	"bubblewrap: Packages: ", "--packages: ",
+	"docker: Packages: ", "--packages: ",
 	"; use the Docker runner", "; use --runner docker",
 )
 

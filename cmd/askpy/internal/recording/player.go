@@ -51,7 +51,7 @@ func Parse(name, data string, scrub Scrubber) (*Player, error) {
 	case strings.TrimSpace(data) == "":
 		return nil, errors.New("the file is empty")
 	case err != nil:
-		return nil, fmt.Errorf("the file is not a recording of askpy --record: %w", err)
+		return nil, errors.New("the file is not a recording of askpy --record") // the reason names types of Go
 	case len(c.Interactions) == 0 || slices.Contains(c.Interactions, nil):
 		return nil, errors.New("the file is not a recording of askpy --record: it has no requests")
 	}

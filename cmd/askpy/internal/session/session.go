@@ -43,7 +43,10 @@ type Notes struct {
 	Effort      string   `json:"effort,omitempty"`
 	Temperature *float64 `json:"temperature,omitempty"`
 	Title       string   `json:"title,omitempty"` // the first prompt, cut
-	Marks       []Mark   `json:"marks,omitempty"` // the last ones, the newest at the end
+	// Files are those of the conversation on this machine, by their names in the
+	// interpreter's folder.
+	Files map[string]string `json:"files,omitempty"`
+	Marks []Mark            `json:"marks,omitempty"` // the last ones, the newest at the end
 }
 
 // A Mark is where a conversation was before a prompt, to go back to.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -214,7 +215,11 @@ func retryLine(e fnloop.Retry) string {
 	case e.Code != "":
 		why = "the API answered " + e.Code
 	case e.Err != nil:
-		why += ": " + strings.TrimPrefix(e.Err.Error(), "fnloop: ")
+		text := strings.TrimPrefix(e.Err.Error(), "fnloop: ")
+		if u, ok := errors.AsType[*url.Error](e.Err); ok { // its place is known
+			text = u.Err.Error()
+		}
+		why += ": " + text
 	}
 	when := "at once"
 	if e.Wait >= time.Millisecond {
