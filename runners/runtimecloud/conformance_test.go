@@ -26,6 +26,18 @@ type judged struct {
 
 func (j judged) Lacks() map[string]string { return j.lacks }
 
+// Environment has the languages whose commands this machine has. The programs of
+// r, java and go are cells, which have no status of their own.
+func (j judged) Environment() fnloop.Environment {
+	env := j.Runner.Environment()
+	here, err := j.local.Runner.(fnloop.Inspector).Inspect(context.Background())
+	env.Languages = slices.DeleteFunc(env.Languages, func(l fnloop.Language) bool {
+		return err != nil || l.Name == fnloop.LanguageR || l.Name == fnloop.LanguageJava || l.Name == fnloop.LanguageGo ||
+			!slices.ContainsFunc(here.Languages, func(h fnloop.Language) bool { return h.Name == l.Name })
+	})
+	return env
+}
+
 // Run counts the start of the local sandbox as startup. A microVM that has
 // started runs a command at once, but here each command has to wait for a
 // sandbox of its own, for as long as a busy machine takes for one. A sandbox
@@ -36,6 +48,9 @@ func (j judged) Run(ctx context.Context, p fnloop.Program) (fnloop.Result, error
 	res.Startup += time.Duration(j.local.slowest.Load())
 	return res, err
 }
+
+// Unwrap gives the runner that it wraps.
+func (r *timed) Unwrap() fnloop.Runner { return r.Runner }
 
 // timed knows the longest startup of the runner that it wraps.
 type timed struct {

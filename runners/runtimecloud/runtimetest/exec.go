@@ -174,8 +174,8 @@ func (s *Server) perform(ctx context.Context, sb *sandbox, cmd *Command) Exit {
 		fmt.Fprintf(cmd.Stdout, "oom_kill %d\n", kills)
 		return Exit{}
 	}
-	if s.Python != nil && cmd.Argv[0] == "python3" && len(cmd.Argv) == 2 {
-		return runPython(ctx, s.Python, cmd)
+	if language, file := programOf(cmd.Argv); s.Python != nil && s.speaks(ctx, language) {
+		return runProgram(ctx, s.Python, cmd, language, file)
 	}
 	if s.Exec == nil {
 		return Exit{}

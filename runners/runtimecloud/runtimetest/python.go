@@ -6,6 +6,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,17 +14,45 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-// runPython runs a program on a runner of this machine, in place of the
+// programOf gives the language and the file of a command that runs a program.
+func programOf(argv []string) (language, file string) {
+	names := map[string]string{
+		"python3": fnloop.LanguagePython, "bash": fnloop.LanguageBash, "node": fnloop.LanguageJavaScript, "bun": fnloop.LanguageTypeScript,
+		"Rscript": fnloop.LanguageR, "java": fnloop.LanguageJava,
+	}
+	switch {
+	case len(argv) == 2 && !strings.HasPrefix(argv[1], "-"):
+		return names[argv[0]], argv[1]
+	case len(argv) == 3 && argv[0] == "go" && argv[1] == "run":
+		return fnloop.LanguageGo, argv[2]
+	}
+	return "", ""
+}
+
+// speaks reports whether Python, the runner, has the language.
+func (s *Server) speaks(ctx context.Context, language string) bool {
+	if language == "" || language == fnloop.LanguagePython {
+		return language != ""
+	}
+	i, ok := fnloop.RunnerAs[fnloop.Inspector](s.Python)
+	if !ok {
+		return false
+	}
+	env, err := i.Inspect(ctx)
+	return err == nil && slices.ContainsFunc(env.Languages, func(l fnloop.Language) bool { return l.Name == language })
+}
+
+// runProgram runs a program on a runner of this machine, in place of the
 // service's microVM.
-func runPython(ctx context.Context, runner fnloop.Runner, cmd *Command) Exit {
-	source, there := cmd.File(cmd.Argv[1])
+func runProgram(ctx context.Context, runner fnloop.Runner, cmd *Command, language, file string) Exit {
+	source, there := cmd.File(file)
 	if !there {
-		fmt.Fprintf(cmd.Stderr, "python3: can't open file '%s': [Errno 2] No such file or directory\n", path.Join(cmd.Dir, cmd.Argv[1]))
+		fmt.Fprintf(cmd.Stderr, "%s: can't open file '%s': [Errno 2] No such file or directory\n", cmd.Argv[0], path.Join(cmd.Dir, file))
 		return Exit{Code: 2}
 	}
 	stdout, stderr := &copier{w: cmd.Stdout, drop: cmd.drop}, &copier{w: cmd.Stderr, drop: cmd.drop}
 	res, err := runner.Run(ctx, fnloop.Program{
-		Source: string(source), Stdin: cmd.Stdin, Stdout: stdout, Stderr: stderr,
+		Source: string(source), Language: language, Stdin: cmd.Stdin, Stdout: stdout, Stderr: stderr,
 		Limits: fnloop.Limits{Time: cmd.Timeout, Memory: cmd.Memory},
 	})
 	if err != nil && ctx.Err() == nil {

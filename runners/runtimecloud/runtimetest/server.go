@@ -37,8 +37,9 @@ type Server struct {
 	// command's time limit, and when its sandbox goes. Nil means that every
 	// command exits at once with status 0.
 	Exec func(context.Context, *Command) Exit
-	// Python, when not nil, runs the commands "python3 FILE". If it is an
-	// interpreter.Opener, it runs the cells in Python too.
+	// Python, when not nil, runs the commands "python3 FILE", and those of other
+	// languages that it has, such as "bash FILE". If it is an interpreter.Opener, it
+	// runs the cells in Python too.
 	Python fnloop.Runner
 	// Guests run the cells of each language that it names. They must be
 	// interpreter.Openers.
