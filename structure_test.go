@@ -472,6 +472,20 @@ func TestStructure_readmeProgram(t *testing.T) {
 	t.Error("the README has no program")
 }
 
+// The chat to copy from stays one that can be read; what it needs more belongs into
+// the library.
+func TestStructure_chatIsShort(t *testing.T) {
+	lines := 0
+	for _, f := range sources(t) {
+		if strings.HasPrefix(f.name, "examples/chat/") && !f.isTest() {
+			lines += bytes.Count(f.text, []byte("\n"))
+		}
+	}
+	if lines == 0 || lines >= 600 {
+		t.Errorf("examples/chat has %d lines of Go without tests, want less than 600", lines)
+	}
+}
+
 // The commands of the README are run by .ci/run, which takes them from there;
 // what is said of make in any document is a target of the Makefile.
 func TestStructure_commands(t *testing.T) {

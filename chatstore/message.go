@@ -16,8 +16,8 @@ import (
 	"github.com/fnloop/fnloop/interpreter"
 )
 
-// A Message is what an owner sends to a chat: a text with files, decisions on
-// calls that wait for approval, both, or neither to go on where a run was cut short.
+// A Message is what an owner sends to a chat: a text, files, or both, decisions on
+// calls that wait for approval, or nothing to go on where a run was cut short.
 type Message struct {
 	// Version is that of the chat as the owner has seen it.
 	Version int64
@@ -28,6 +28,10 @@ type Message struct {
 	// Files are pictures, which the model is shown, and other files, which are put
 	// into the work folder of the interpreter.
 	Files []File
+	// Parts are images and files for the model that come from elsewhere, such as
+	// those that packages aisdk and agui read. They are kept with the conversation
+	// and not as files of the chat.
+	Parts []fnloop.Content
 	// Decisions are by the IDs of the calls; see [fnloop.Answer.Decide].
 	Decisions map[string]fnloop.Decision
 }
@@ -108,7 +112,7 @@ var shown = []string{".png", ".jpg", ".jpeg", ".gif", ".webp"}
 func (r *Run) accept(m Message) ([]File, error) {
 	r.Prompt.Text = strings.TrimSpace(clean(m.Text))
 	var files []File
-	var parts []fnloop.Content
+	parts := slices.Clone(m.Parts)
 	for i, f := range m.Files {
 		f.Name = path.Base(strings.ReplaceAll(f.Name, `\`, "/")) // some browsers send the folder too
 		if err := r.store.checkFile(f); err != nil {

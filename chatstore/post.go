@@ -70,7 +70,7 @@ func (s *Store) Post(ctx context.Context, owner, chat string, m Message) (*Run, 
 // decide carries out the decisions of a message, and refuses one that would begin a
 // run for nothing.
 func (r *Run) decide(c Chat, parent *Run, m Message) error {
-	empty := strings.TrimSpace(clean(m.Text)) == "" && len(m.Files) == 0
+	empty := strings.TrimSpace(clean(m.Text)) == "" && len(m.Files) == 0 && len(m.Parts) == 0
 	switch {
 	case !empty && len(m.Decisions) == 0:
 		return nil

@@ -127,8 +127,16 @@ func TestStore(t *testing.T) {
 		assert.True(t, runs[0].Ended)
 		assert.Contains(t, string(runs[1].Seen), `"type":"done"`)
 
+		// A front end of another kind sends pictures as parts.
+		pictures := play(t, rt.Always(func(turn *rt.Turn) rt.Reply { return rt.Text(string(turn.New[len(turn.New)-1])) }))
+		withPart, err := s.Post(t.Context(), "ann", c.ID, chatstore.Message{Version: 2, Parent: c.Head, Parts: []fnloop.Content{{ImageURL: "https://x.example/a.png"}}})
+		require.NoError(t, err)
+		a, _, err = do(t, withPart, pictures)
+		require.NoError(t, err)
+		assert.Contains(t, a.Text, "https://x.example/a.png")
+
 		// The first message is edited: the chat forks.
-		edited, err := s.Post(t.Context(), "ann", c.ID, chatstore.Message{Version: 2, Text: "one"})
+		edited, err := s.Post(t.Context(), "ann", c.ID, chatstore.Message{Version: 3, Text: "one"})
 		require.NoError(t, err)
 		a, _, err = do(t, edited, loop)
 		require.NoError(t, err)
@@ -145,7 +153,7 @@ func TestStore(t *testing.T) {
 		for _, owner := range []string{"bob", "", "ann\x00", "an\xffn"} {
 			_, err = s.Chat(t.Context(), owner, c.ID)
 			assert.ErrorIs(t, err, chatstore.ErrNotFound, "%q", owner)
-			_, err = s.Post(t.Context(), owner, c.ID, chatstore.Message{Version: 3, Text: "hi"})
+			_, err = s.Post(t.Context(), owner, c.ID, chatstore.Message{Version: 4, Text: "hi"})
 			assert.ErrorIs(t, err, chatstore.ErrNotFound, "%q", owner)
 		}
 	})

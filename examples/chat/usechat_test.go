@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/aisdk"
+	"github.com/fnloop/fnloop/chatstore"
 	rt "github.com/fnloop/fnloop/responsestest"
 )
 
@@ -44,7 +43,7 @@ func bundle(t *testing.T) string {
 	return out
 }
 
-// A useChat of the AI SDK talks to a Hub through package aisdk: tools, an approval,
+// A useChat of the AI SDK talks to the same chats through package aisdk: tools, an approval,
 // a page that is loaded again in the middle of an answer, and a stop.
 func TestUseChat(t *testing.T) {
 	needs(t, "chromium")
@@ -59,8 +58,6 @@ func TestUseChat(t *testing.T) {
 		}
 		return rt.Text(words.String()).Paced(20 * time.Millisecond)
 	}))
-	var mu sync.Mutex
-	answers := make(map[string]*fnloop.Answer)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/chat", func(w http.ResponseWriter, r *http.Request) {
 		req, err := aisdk.ReadRequest(r)
@@ -68,34 +65,22 @@ func TestUseChat(t *testing.T) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		mu.Lock()
-		answer := answers[req.ChatID]
-		mu.Unlock()
-		if len(req.Decisions) > 0 {
-			if err := answer.Decide(req.Decisions); err != nil {
-				http.Error(w, err.Error(), http.StatusConflict)
-				return
-			}
+		c, err := s.store.Chat(r.Context(), "ann", req.ChatID)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
 		}
-		err = s.hub.Start(r.Context(), req.ChatID, func(ctx context.Context) iter.Seq2[fnloop.Event, error] {
-			return func(yield func(fnloop.Event, error) bool) {
-				for e, err := range s.loop.Events(ctx, answer, req.Prompt, req.Parts...) {
-					if done, ok := e.(fnloop.Done); ok {
-						mu.Lock()
-						answers[req.ChatID] = done.Answer
-						mu.Unlock()
-					}
-					if !yield(e, err) {
-						return
-					}
-				}
-			}
+		run, err := s.store.Post(r.Context(), "ann", c.ID, chatstore.Message{
+			Version: c.Version, Parent: c.Head, Text: req.Prompt, Parts: req.Parts, Decisions: req.Decisions,
 		})
+		if err == nil {
+			err = s.hub.Start(r.Context(), c.ID, func(ctx context.Context) iter.Seq2[fnloop.Event, error] { return run.Events(ctx, s.loop) })
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
-		_ = aisdk.Write(w, s.hub.Follow(r.Context(), req.ChatID, ""), aisdk.Options{View: view})
+		_ = aisdk.Write(w, s.hub.Follow(r.Context(), c.ID, ""), aisdk.Options{View: view})
 	})
 	mux.HandleFunc("GET /api/chat/{chat}/stream", func(w http.ResponseWriter, r *http.Request) {
 		if id := r.PathValue("chat"); s.hub.Running(id) {
@@ -116,7 +101,9 @@ func TestUseChat(t *testing.T) {
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
 
-	b := browse(t, web.URL+"/one")
+	c, err := s.store.NewChat(t.Context(), "ann")
+	require.NoError(t, err)
+	b := browse(t, web.URL+"/"+c.ID)
 	say := func(text string) {
 		t.Helper()
 		b.until("document.querySelector('#status')?.textContent === 'ready'")
@@ -152,10 +139,12 @@ func TestUseChat(t *testing.T) {
 	b.click("#stop")
 	ready()
 	assert.NotContains(t, html(), "word399")
-	mu.Lock()
-	stopped, _ := json.Marshal(answers["one"])
-	mu.Unlock()
-	assert.Contains(t, string(stopped), `"stop":"cancelled"`)
+	require.Eventually(t, func() bool { return !s.hub.Running(c.ID) }, 10*time.Second, 10*time.Millisecond)
+	c, err = s.store.Chat(t.Context(), "ann", c.ID)
+	require.NoError(t, err)
+	stopped, err := s.store.Run(t.Context(), c, c.Head)
+	require.NoError(t, err)
+	assert.Equal(t, fnloop.StopCancelled, stopped.Answer.Stop)
 
 	say("Are you there?")
 	b.shows("I am a scripted model")
