@@ -137,7 +137,7 @@ func checkBubblewrap(ctx context.Context, opts options) finding {
 		f.is += "\n" + s
 	}
 	if lacks := f.packages(ctx, r); len(lacks) > 0 {
-		f.mend = "python3 -m venv ~/.askpy && ~/.askpy/bin/pip install " + strings.Join(lacks, " ") + "; then askpy --python ~/.askpy/bin/python3"
+		f.mend = "askpy --packages " + strings.Join(lacks, ",") + " lets programs import them"
 	}
 	return f
 }
@@ -193,7 +193,7 @@ func checkDocker(ctx context.Context, opts options) finding {
 	case err == nil:
 		f.ok, f.is = true, "programs run in the image "+image
 		if lacks := f.packages(ctx, r); len(lacks) > 0 {
-			f.mend = "name an image that has them with --image; docker build makes one of FROM " + image + " and RUN pip install " + strings.Join(lacks, " ")
+			f.mend = "askpy --runner docker --packages " + strings.Join(lacks, ",") + " lets programs import them; --image names another image"
 		}
 	case errors.Is(err, docker.ErrNoImage):
 		f.ok, f.is, f.mend = true, "the engine answers, and the image "+image+" is not there yet", "askpy pulls it for the first program; docker pull "+image+" does so now"

@@ -111,7 +111,7 @@ func flagSet(opts *options) *pflag.FlagSet {
 		return nil
 	})
 	fs.BoolVarP(&opts.approve, "approve", "a", false, "ask on the terminal before each program is run")
-	fs.BoolVarP(&opts.last, "continue", "c", false, "go on with the last conversation; without a prompt, finish what was interrupted")
+	fs.BoolVarP(&opts.last, "continue", "c", false, "go on with the last conversation, with the model, instructions, packages and files that it had; without a prompt, finish what was interrupted")
 	fs.StringVarP(&opts.session, "session", "s", "", "keep the conversation under `NAME` and go on with it the next time; with a dot or a slash in it the name is a file's")
 	fs.BoolVar(&opts.private, "private", false, "keep nothing of the conversation for --continue")
 	fs.StringVar(&opts.record, "record", "", "write the requests and responses to `FILE`, without keys and cookies")

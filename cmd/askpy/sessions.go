@@ -222,8 +222,33 @@ func (q *question) recall() {
 	if o.temperature != nil {
 		n.Temperature = o.temperature
 	}
+	n.Image, n.Python = cmp.Or(o.image, n.Image), cmp.Or(o.python, n.Python)
+	if path, err := filepath.Abs(n.Python); err == nil && n.Python != filepath.Base(n.Python) {
+		n.Python = path // which holds in another folder, too
+	}
+	if len(o.packages) > 0 {
+		n.Packages = elsewhere(o.packages)
+	}
+	if len(o.languages) > 0 {
+		n.Languages = o.languages
+	}
 	o.model, o.system, o.effort, o.temperature = n.Model, n.System, n.Effort, n.Temperature
+	o.image, o.python, o.packages, o.languages = n.Image, n.Python, n.Packages, n.Languages
 	q.progress.SetModel(o.model)
+}
+
+// elsewhere gives requirements that hold in another folder too: the files that they
+// name have whole paths.
+func elsewhere(packages []string) []string {
+	out := slices.Clone(packages)
+	for i, p := range out {
+		if file, ok := strings.CutPrefix(p, "-r "); ok {
+			if path, err := filepath.Abs(file); err == nil {
+				out[i] = "-r " + path
+			}
+		}
+	}
+	return out
 }
 
 // title is a prompt as one line of a list.

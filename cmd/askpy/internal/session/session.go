@@ -42,6 +42,10 @@ type Notes struct {
 	System      string   `json:"system,omitempty"`
 	Effort      string   `json:"effort,omitempty"`
 	Temperature *float64 `json:"temperature,omitempty"`
+	Image       string   `json:"image,omitempty"`
+	Python      string   `json:"python,omitempty"`
+	Packages    []string `json:"packages,omitempty"`
+	Languages   []string `json:"languages,omitempty"`
 	Title       string   `json:"title,omitempty"` // the first prompt, cut
 	// Files are those of the conversation on this machine, by their names in the
 	// interpreter's folder.
