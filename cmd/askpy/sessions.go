@@ -223,8 +223,10 @@ func (q *question) recall() {
 		n.Temperature = o.temperature
 	}
 	n.Image, n.Python = cmp.Or(o.image, n.Image), cmp.Or(o.python, n.Python)
-	if path, err := filepath.Abs(n.Python); err == nil && n.Python != filepath.Base(n.Python) {
-		n.Python = path // which holds in another folder, too
+	if strings.ContainsRune(n.Python, filepath.Separator) {
+		if path, err := filepath.Abs(n.Python); err == nil {
+			n.Python = path // which holds in another folder, too
+		}
 	}
 	if len(o.packages) > 0 {
 		n.Packages = elsewhere(o.packages)
