@@ -127,14 +127,17 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
-// A cellEvent is one line of the answer to a cell.
+// A cellEvent is one line of the answer to a cell. Each kind is decoded by itself:
+// what else a line has is nobody's business.
 type cellEvent struct {
 	K    string `json:"k"`
-	Text string `json:"text"`
-	cellResult
-	Execution *cellAnswer `json:"execution"`
-	wireError             // of a failure
-	Error     *wireError  `json:"error"` // alone on its line when a late answer turned out to be one
+	line json.RawMessage
+}
+
+func (e *cellEvent) UnmarshalJSON(b []byte) error {
+	type plain cellEvent
+	e.line = bytes.Clone(b)
+	return json.Unmarshal(b, (*plain)(e))
 }
 
 // Run implements [interpreter.Driver].
@@ -424,27 +427,40 @@ func (c *cellRun) follow(ctx context.Context, call *request) (opened bool, err e
 				close(c.begun)
 			}
 		case "stdout", "stderr":
+			var out struct{ Text string }
+			if err := json.Unmarshal(ev.line, &out); err != nil {
+				return true, fmt.Errorf("%w: %w", errBroken, err)
+			}
 			at := seen[ev.K]
-			seen[ev.K] += len(ev.Text)
-			c.print(ev.K, ev.Text[min(len(ev.Text), max(0, c.taken[ev.K]-at)):])
+			seen[ev.K] += len(out.Text)
+			c.print(ev.K, out.Text[min(len(out.Text), max(0, c.taken[ev.K]-at)):])
 		case "result":
+			var r cellResult
+			if err := json.Unmarshal(ev.line, &r); err != nil {
+				return true, fmt.Errorf("%w: %w", errBroken, err)
+			}
 			if results++; results > c.results {
-				c.show(ctx, ev.cellResult)
+				c.show(ctx, r)
 			}
 		case "execution":
-			if ev.Execution == nil {
-				return true, fmt.Errorf("%w: its end says nothing", errBroken)
+			var end struct{ Execution *cellAnswer }
+			if err := json.Unmarshal(ev.line, &end); err != nil || end.Execution == nil || end.Execution.Status == "" {
+				return true, fmt.Errorf("%w: its end says nothing: %v", errBroken, err)
 			}
-			c.answer = ev.Execution
+			c.answer = end.Execution
 			c.complete(ctx)
 			x.timer.Reset(drainFor)
 			io.Copy(io.Discard, io.LimitReader(x.resp.Body, 64<<10))
 			return true, nil
 		case "failure":
-			return true, ev.wireError.toError(0)
+			var w wireError
+			if err := json.Unmarshal(ev.line, &w); err != nil {
+				return true, fmt.Errorf("%w: %w", errBroken, err)
+			}
+			return true, w.toError(0)
 		case "":
-			if ev.Error != nil { // a late answer that turned out to be one
-				return true, ev.Error.toError(0)
+			if e := lateError(ev.line); e != nil { // a late answer that turned out to be one
+				return true, e
 			}
 		}
 	}

@@ -1236,3 +1236,126 @@ func TestBuildImage(t *testing.T) {
 		}
 	})
 }
+
+// Every other call of a session meets the same troubles, and does what it does
+// once.
+func TestSessionCallFaults(t *testing.T) {
+	keep := func(r *runtimecloud.Runner) { r.Keep = 24 * time.Hour }
+	calls := []struct {
+		name string
+		step runtimetest.Step
+		do   func(*testing.T, *bench, *interpreter.Session) error
+	}{
+		{"pause", runtimetest.StepPause, func(t *testing.T, _ *bench, s *interpreter.Session) error { return s.Pause(t.Context()) }},
+		{"restart", runtimetest.StepRestart, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			if err := s.Restart(t.Context()); err != nil {
+				return err
+			}
+			if e := runCell(t, s, "set x 1"); e.Loss == nil || e.Loss.Cause != interpreter.CauseRestart {
+				t.Errorf("loss = %+v", e.Loss)
+			}
+			return nil
+		}},
+		{"resume", runtimetest.StepContexts, func(t *testing.T, b *bench, s *interpreter.Session) error {
+			other, err := interpreter.Resume(t.Context(), b.runner, interpreter.Config{}, s.Ref())
+			if err == nil {
+				err = other.Release()
+			}
+			return err
+		}},
+		{"put", runtimetest.StepWrite, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			return s.Put(t.Context(), "f", strings.NewReader("data"))
+		}},
+		{"put much", runtimetest.StepChunk, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			return s.Put(t.Context(), "f", strings.NewReader(strings.Repeat("x", 3<<20)))
+		}},
+		{"commit", runtimetest.StepCommit, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			return s.Put(t.Context(), "f", strings.NewReader(strings.Repeat("x", 3<<20)))
+		}},
+		{"get", runtimetest.StepFile, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			if err := s.Put(t.Context(), "g", strings.NewReader("data")); err != nil {
+				return err
+			}
+			f, err := s.Get(t.Context(), "g")
+			if err == nil {
+				var b []byte
+				if b, err = io.ReadAll(f); string(b) != "data" {
+					t.Errorf("Get() gave %q", b)
+				}
+				f.Close()
+			}
+			return err
+		}},
+		{"list", runtimetest.StepFiles, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			_, err := s.List(t.Context())
+			return err
+		}},
+		{"remove", runtimetest.StepRemove, func(t *testing.T, _ *bench, s *interpreter.Session) error {
+			if err := s.Put(t.Context(), "h", strings.NewReader("data")); err != nil {
+				return err
+			}
+			return s.Remove(t.Context(), "h")
+		}},
+		{"snapshot", runtimetest.StepSnapshot, func(t *testing.T, b *bench, s *interpreter.Session) error {
+			ref, err := s.Snapshot(t.Context())
+			if n := len(b.Snapshots()); err == nil && n != 1 {
+				t.Errorf("%d snapshots", n)
+			}
+			if err == nil {
+				err = interpreter.End(t.Context(), b.runner, ref)
+			}
+			return err
+		}},
+		{"fork", runtimetest.StepFork, func(t *testing.T, b *bench, s *interpreter.Session) error {
+			copies, err := s.Fork(t.Context(), 1)
+			if n := b.Created(); n > 2 {
+				t.Errorf("%d sandboxes", n)
+			}
+			if err == nil {
+				err = copies[0].Close()
+			}
+			return err
+		}},
+		{"delete", runtimetest.StepDelete, func(t *testing.T, b *bench, s *interpreter.Session) error { return s.Close() }},
+		{"cost", runtimetest.StepRead, func(t *testing.T, b *bench, s *interpreter.Session) error {
+			_, err := b.runner.Cost(t.Context(), s.Ref())
+			return err
+		}},
+	}
+	faults := map[string][]runtimetest.Fault{
+		"lost before":     {{Drop: true}},
+		"lost after":      {{After: true, Drop: true}},
+		"frozen":          {{After: true, Freeze: true}},
+		"half":            {{Half: true}},
+		"late":            {{Late: true}},
+		"late error":      {{Late: true, Status: 503, Code: "host_unavailable"}},
+		"429 with a wait": {{Status: 429, Code: "rate_limited", RetryAfterMs: 700}},
+		"429 without":     {{Status: 429, Code: "rate_limited"}, {Status: 429, Code: "rate_limited"}},
+		"busy":            {{Status: 503, Code: "busy", RetryAfter: "1"}},
+		"502":             {{After: true, Status: 502, Body: "<html>"}},
+	}
+	for _, c := range calls {
+		for name, list := range faults {
+			if list[0].Late && c.step == runtimetest.StepFile {
+				continue // a file that is late has no length, and is not one that comes late from us
+			}
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				sessionBubble(t, func(t *testing.T, b *bench, _ *guest) {
+					keep(b.runner)
+					s := openSession(t, b, interpreter.Config{})
+					runCell(t, s, "set x 1")
+					b.Fail(c.step, list...)
+					if err := c.do(t, b, s); err != nil {
+						t.Errorf("error = %v", err)
+					}
+					if n := b.Unused(); n > 0 {
+						t.Errorf("%d faults were not met", n)
+					}
+					if c.name != "delete" {
+						gives(t, s, "get x", "1")
+					}
+				})
+			})
+		}
+	}
+}
