@@ -101,7 +101,9 @@ var kits = []kit{
 		name: fnloop.LanguageGo, needs: []string{"go", GoCache},
 		version: []string{"go", "env", "GOVERSION"},
 		file:    "main.go",
-		env:     []string{"GOCACHE=" + GoCache, "CGO_ENABLED=0", "GOENV=off", "GOPROXY=off", "GOTOOLCHAIN=local", "GOMEMLIMIT=MEMORY"},
+		// An index that is not in the cache, as after a copy, cannot be written there,
+		// and without it Go does not find its own packages.
+		env: []string{"GOCACHE=" + GoCache, "GODEBUG=goindex=0", "CGO_ENABLED=0", "GOENV=off", "GOPROXY=off", "GOTOOLCHAIN=local", "GOMEMLIMIT=MEMORY"},
 		steps: [][]string{
 			{"go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", "/tmp/main", "/tmp/main.go"},
 			{"/tmp/main"},

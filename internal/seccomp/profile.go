@@ -23,12 +23,14 @@ type profileArg struct {
 }
 
 // Profile is the policy as a seccomp profile for Docker and Podman.
-func Profile() string {
+func Profile() string { return document(Policy) }
+
+func document(rules []Rule) string {
 	p := profile{
 		DefaultAction: "SCMP_ACT_ALLOW",
 		Architectures: []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"},
 	}
-	for _, rule := range Policy {
+	for _, rule := range rules {
 		r := profileRule{Names: rule.Names, Action: "SCMP_ACT_ERRNO", ErrnoRet: rule.Errno}
 		for _, arg := range rule.Args {
 			a := profileArg{Index: arg.Index, Value: arg.Value}

@@ -34,7 +34,7 @@ const killTime = 30 * time.Second
 const maxAge = 24 * time.Hour
 
 // searchPath is the search path in a container, before what the image adds to it.
-const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
+const searchPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin:/usr/local/go/bin"
 
 // config is the whole of what a container is made of.
 func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *container.HostConfig) {
