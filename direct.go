@@ -2,13 +2,14 @@ package fnloop
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 )
 
 // DescribeTools checks l's tools and returns them as a model is shown them: the
-// description of a tool that runs programs says what its sandbox is like, and none
-// is without Parameters, but for custom tools. Its error is that of [Loop.Check].
+// description and schema of a tool that runs programs say what its sandbox is like,
+// and none but a custom tool is without Parameters. Its error is that of [Loop.Check].
 // Client and Model are not needed.
 func (l *Loop) DescribeTools(ctx context.Context) ([]Tool, error) {
 	s, err := l.toolset(ctx)
@@ -19,7 +20,9 @@ func (l *Loop) DescribeTools(ctx context.Context) ([]Tool, error) {
 	for i := range tools {
 		t := &tools[i]
 		t.Description = s.tools[i].description
-		if t.Parameters == nil && !t.Custom {
+		if known := s.tools[i]; !known.noSchema {
+			t.Parameters = json.RawMessage(known.schema)
+		} else if !t.Custom {
 			t.Parameters = slices.Clone(noParameters)
 		}
 	}

@@ -97,6 +97,11 @@ func TestLoop_DescribeTools(t *testing.T) {
 	assert.JSONEq(t, `{"type":"object","properties":{},"required":[],"additionalProperties":false}`, string(tools[1].Parameters))
 	assert.Nil(t, loop.Tools[1].Parameters, "the Loop's own are not changed")
 
+	code := &fnloop.Loop{Tools: []fnloop.Tool{fnloop.CodeTool(&fake.Runner{Env: fnloop.Environment{Languages: someLanguages}}, fnloop.Limits{})}}
+	tools, err = code.DescribeTools(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, string(tools[0].Parameters), `"bash"`, "the languages are the runner's")
+
 	loop.Tools[1].Name = "run_python"
 	_, err = loop.DescribeTools(t.Context())
 	require.ErrorContains(t, err, `"run_python" is the name of Tools[0] too`)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -128,6 +130,31 @@ func ExampleServe() {
 	err := mcptool.Serve(context.Background(), mcptool.ServeOptions{Name: "sums", Version: "1", Stdin: in, Stdout: io.Discard}, add)
 	fmt.Println(err)
 	// Output: <nil>
+}
+
+// A server that is a program, with some of its tools, beside one that is reached over
+// HTTP.
+func ExampleServer() {
+	ctx := context.Background()
+	files := mcptool.Server{
+		Name: "files", Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem", "/home/you/notes"},
+		Only:          []string{"list_directory", "read_text_file", "edit_file"},
+		NeedsApproval: func(_ context.Context, call fnloop.Call) bool { return call.Name == "files__edit_file" },
+	}
+	tracker := mcptool.Server{Name: "tracker", URL: "https://tracker.example/mcp", Timeout: time.Minute}
+	conns, err := mcptool.ConnectAll(ctx, files, tracker) // one that is down does not keep the other from working
+	if err != nil {
+		log.Print(err)
+	}
+	var tools []fnloop.Tool
+	for _, c := range conns {
+		defer c.Close()
+		more, err := c.Tools(ctx)
+		if err != nil {
+			log.Print(err) // names tools that cannot be used; the others can
+		}
+		tools = append(tools, more...)
+	}
 }
 
 // The names are a function of the pair, so that a stored conversation means the

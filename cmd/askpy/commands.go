@@ -11,8 +11,8 @@ import (
 // A command is what askpy does instead of asking when its first argument is the
 // command's name.
 type command struct {
-	// run gets the arguments after the name in opts, too. It is nil for the chat,
-	// which asks.
+	// run gets the arguments after the name in opts, too. It is nil for the
+	// chat, which asks, and for mcp, which reads standard input.
 	run func(ctx context.Context, opts options, env environment, stdout io.Writer) error
 	// anyhow says that it runs whatever is wrong with the environment.
 	anyhow bool
@@ -26,6 +26,7 @@ var commands map[string]command
 func init() {
 	commands = map[string]command{
 		chatCommand: {},
+		mcpCommand:  {},
 		"sessions": {run: func(_ context.Context, opts options, env environment, stdout io.Writer) error {
 			return sessions(opts.args[1:], env, stdout)
 		}},

@@ -29,6 +29,7 @@ type environment struct {
 	home                       string // of what is kept; empty means nowhere
 	baseURL                    *url.URL
 	runtimeKey, runtimeURL     string
+	mcpToken                   string // that clients of askpy mcp have to send
 	noColor, dumb              bool
 	graphics                   string // as terminal.Graphics has it
 }
@@ -44,6 +45,7 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 		project:      getenv("OPENAI_PROJECT_ID"),
 		runtimeKey:   getenv("RUNTIME_API_KEY"),
 		runtimeURL:   getenv("RUNTIME_API_URL"),
+		mcpToken:     getenv("ASKPY_MCP_TOKEN"),
 		noColor:      getenv("NO_COLOR") != "",
 		dumb:         getenv("TERM") == "dumb",
 		graphics:     terminal.Graphics(getenv),
@@ -59,6 +61,7 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 		{"OPENAI_BASE_URL", base},
 		{"RUNTIME_API_KEY", env.runtimeKey},
 		{"RUNTIME_API_URL", env.runtimeURL},
+		{"ASKPY_MCP_TOKEN", env.mcpToken},
 	} {
 		if flaw := tokenFlaw(v.value); flaw != "" {
 			return env, usagef("%s has %s in it; set it again without", v.name, flaw)

@@ -35,6 +35,8 @@ type options struct {
 	packages    []string // requirements, for the runners that install some
 	maxTurns    int
 	timeout     time.Duration // of a program; zero means the runner's
+	mcp         []string      // servers, or files of them
+	http        string        // the address of askpy mcp
 	json        bool
 	events      bool
 	usage       bool
@@ -58,8 +60,9 @@ type group struct {
 
 var groups = []group{
 	{"The question", []string{"model", "system", "effort", "temperature", "schema", "file"}},
-	{"The programs", []string{"runner", "image", "python", "languages", "packages", "requirements", "timeout", "max-turns", "approve", "out"}},
+	{"The programs", []string{"runner", "image", "python", "languages", "packages", "requirements", "timeout", "max-turns", "approve", "mcp", "out"}},
 	{"The conversation", []string{"continue", "session", "private", "record", "replay"}},
+	{"The server of askpy mcp", []string{"http"}},
 	{"The output", []string{"json", "events", "usage", "verbose", "quiet", "version", "help"}},
 }
 
@@ -110,7 +113,9 @@ func flagSet(opts *options) *pflag.FlagSet {
 		}
 		return nil
 	})
-	fs.BoolVarP(&opts.approve, "approve", "a", false, "ask on the terminal before each program is run")
+	fs.BoolVarP(&opts.approve, "approve", "a", false, "ask on the terminal before each program is run, and before each call of a server's tool")
+	fs.StringArrayVar(&opts.mcp, "mcp", nil, "give the model the tools of an MCP `SERVER`, again for each: name=command with its arguments, name=https://address, or a file of servers as other programs have it; what it starts has your rights and no sandbox")
+	fs.StringVar(&opts.http, "http", "", "listen at `ADDRESS`, such as 127.0.0.1:8080, instead of serving the program that has started askpy mcp; with $ASKPY_MCP_TOKEN set, clients have to send it as a bearer token")
 	fs.BoolVarP(&opts.last, "continue", "c", false, "go on with the last conversation, with the model, instructions, packages and files that it had; without a prompt, finish what was interrupted")
 	fs.StringVarP(&opts.session, "session", "s", "", "keep the conversation under `NAME` and go on with it the next time; with a dot or a slash in it the name is a file's")
 	fs.BoolVar(&opts.private, "private", false, "keep nothing of the conversation for --continue")
@@ -185,6 +190,8 @@ func parse(args []string) (options, error) {
 		{"session", "replay", " cannot go together: what was recorded is no conversation to go on with"},
 		{"continue", "replay", " cannot go together: what was recorded is no conversation to go on with"},
 		{"continue", "session", " cannot go together: a session goes on by itself"},
+		{"mcp", "record", " cannot go together: what a server does is in no recording"},
+		{"mcp", "replay", " cannot go together: what a server does is in no recording"},
 		{"continue", "private", " contradict each other; give one of them"},
 		{"session", "private", " contradict each other; give one of them"},
 	} {

@@ -20,6 +20,7 @@ var usages = []entry{
 	{`askpy [flags] < prompt.txt`, "take the prompt from there; so does askpy -"},
 	{`askpy -c ["prompt"]`, "go on with the last conversation, or finish it"},
 	{`askpy chat [-c] ["prompt"]`, "ask again and again in one conversation; /help in it lists its commands"},
+	{`askpy mcp [--http ADDRESS]`, "give the sandbox to other programs, as a server of the Model Context Protocol"},
 	{`askpy sessions [rm NAME...]`, "list or remove the conversations that are kept"},
 	{`askpy doctor`, "look at what askpy needs, and say how to get what is missing"},
 	{`askpy completion SHELL`, "print the completion for bash, zsh or fish"},
@@ -37,6 +38,7 @@ var variables = []entry{
 	{"DOCKER_HOST", "the engine of the runner docker (default: the one that the docker command uses)"},
 	{"ASKPY_HOME", "the folder of the conversations that are kept (default: askpy in $XDG_STATE_HOME, or where the system keeps such things)"},
 	{"ASKPY_IMAGES", "how the terminal shows figures: kitty, iterm, sixel or none (default: by what the terminal says that it is)"},
+	{"ASKPY_MCP_TOKEN", "what clients of askpy mcp --http have to send"},
 	{"NO_COLOR", "if set, no colours, and answers as the model wrote them"},
 }
 

@@ -68,6 +68,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		defer stop()
 		return finish(stderr, env, c.run(ctx, opts, env, stdout))
 	}
+	if name == mcpCommand && err == nil {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+		return finish(stderr, env, serveMCP(ctx, opts, env, stdin, stdout, stderr))
+	}
 	if near := misspelt(name, opts.args); err == nil && near != "" {
 		err = usagef("there is no command %s; did you mean %s? a prompt of that word goes after --", name, near)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 	"github.com/fnloop/fnloop/fixtures"
 	"github.com/fnloop/fnloop/interpreter"
+	"github.com/fnloop/fnloop/mcptool"
 )
 
 // A question is one invocation, which asks once or, in a chat, again and again.
@@ -40,6 +41,9 @@ type question struct {
 	figures  int                   // that were drawn
 	kept     kept                  // the files of the conversation
 	gallery  string                // the folder that keeps them, once there is one
+	servers  []*mcptool.Conn       // of --mcp
+
+	serverTools []fnloop.Tool // of the servers
 
 	session   *session.Session // nil where the conversation is not kept
 	path      string           // its file
@@ -56,6 +60,9 @@ type question struct {
 // close frees what the question holds. It may have to wait for sandboxes to be
 // removed, so the answer should be out by then.
 func (q *question) close() {
+	for _, c := range q.servers {
+		c.Close()
+	}
 	if q.sessions != nil {
 		if err := q.sessions.Close(); err != nil {
 			q.progress.Failure(err.Error())
@@ -154,6 +161,9 @@ func (q *question) open(ctx context.Context, prompt string) (err error) {
 	if err == nil && len(q.opts.languages) > 0 {
 		q.polyglot, err = chooseLanguages(ctx, q.runner, q.opts.languages)
 	}
+	if err == nil {
+		err = q.openMCP(ctx)
+	}
 	if err != nil {
 		return q.wire.finish(err)
 	}
@@ -241,6 +251,7 @@ func (q *question) loop(w wire) fnloop.Loop {
 	if q.polyglot != nil {
 		tools = append(tools, fnloop.CodeTool(q.polyglot, fnloop.Limits{Time: q.opts.timeout}))
 	}
+	tools = append(tools, q.serverTools...)
 	if q.opts.approve {
 		for i := range tools {
 			tools[i].NeedsApproval = fnloop.Always

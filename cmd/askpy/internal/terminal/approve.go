@@ -62,7 +62,11 @@ func (a *Approver) Decide(ctx context.Context, answer *fnloop.Answer) error {
 	waiting := slices.DeleteFunc(answer.Waiting(), func(c fnloop.Call) bool { return c.Decision != nil })
 	for n, call := range waiting {
 		a.forget()
-		fmt.Fprintf(a.out, "%s wants to run this program (%d of %d):\n%s", Printable(call.Name), n+1, len(waiting), numbered(code(call)))
+		what := "run this program"
+		if !runsProgram(call.Name) {
+			what = "be called with this"
+		}
+		fmt.Fprintf(a.out, "%s wants to %s (%d of %d):\n%s", Printable(call.Name), what, n+1, len(waiting), numbered(code(call)))
 		approved, reason, err := a.ask(ctx)
 		switch {
 		case err != nil:

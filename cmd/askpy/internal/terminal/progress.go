@@ -403,7 +403,7 @@ func (p *Progress) finished(res fnloop.CallResult) {
 	if c == nil {
 		return
 	}
-	how, stdout, stderr, result := outcome(res.Output)
+	how, stdout, stderr, result := outcome(res.Name, res.Output)
 	if p.outputs {
 		for _, stream := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}, {"result", result}} {
 			s := c.prints[stream.name]
@@ -423,7 +423,7 @@ func (p *Progress) finished(res fnloop.CallResult) {
 		more = block("", res.Text)
 	}
 	p.step(fmt.Sprintf("%s #%d: %s after %v", res.Name, c.number, how, rounded(res.Duration)), more)
-	if (res.Name == pythonTool || res.Name == codeTool || res.Name == interpreterTool) && runnerFailed(res.Err) {
+	if runsProgram(res.Name) && runnerFailed(res.Err) {
 		p.write(fmt.Sprintf("askpy: %s #%d: %v\n", res.Name, c.number, res.Err))
 	}
 }
@@ -443,8 +443,16 @@ func runnerFailed(err error) bool {
 	return err != nil && !badArguments && !badProgram
 }
 
-// code is the program of a call.
+// runsProgram reports whether the tool of that name is one of them.
+func runsProgram(name string) bool {
+	return name == pythonTool || name == codeTool || name == interpreterTool
+}
+
+// code is the program of a call, or the arguments of one that runs none.
 func code(call fnloop.Call) string {
+	if !runsProgram(call.Name) {
+		return string(call.Arguments)
+	}
 	var args struct {
 		Code *string `json:"code"`
 	}
@@ -456,7 +464,13 @@ func code(call fnloop.Call) string {
 
 // outcome says in a word how a call ended, what its program printed, and the value
 // of its last expression if it was a cell.
-func outcome(out fnloop.Output) (how, stdout, stderr, result string) {
+func outcome(name string, out fnloop.Output) (how, stdout, stderr, result string) {
+	if !runsProgram(name) {
+		if out.IsError {
+			return "failed", "", "", ""
+		}
+		return "done", "", "", ""
+	}
 	var cell struct{ Status, Stdout, Stderr, Result, Error string }
 	if !out.IsError && json.Unmarshal([]byte(out.Text), &cell) == nil && cell.Status != "" { // of an interpreter
 		return cell.Status, cell.Stdout, cell.Stderr + cell.Error, cell.Result
