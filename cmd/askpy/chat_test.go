@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fnloop/fnloop/responsestest"
 )
@@ -64,6 +65,31 @@ func TestChat(t *testing.T) {
 			t.Errorf("request %d has no %s: %s", i+1, want, requests[i].Body)
 		}
 	}
+}
+
+// Commands and files are completed, also those with a blank in their names.
+func TestChat_complete(t *testing.T) {
+	server := responsestest.NewServer()
+	defer server.Close()
+	x, _ := chatOnTerminal(t, server, t.TempDir(), "chat --runner fake")
+	if err := os.Mkdir(filepath.Join(x.cmd.Dir, "my data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(x.cmd.Dir, "my data", "a b.csv"), []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.expect(`> `)
+	for _, keys := range []string{"/fi", "\t", "my", "\t", "a", "\t", "\r"} {
+		x.send(keys)
+		time.Sleep(100 * time.Millisecond) // as a person types
+	}
+	x.expect(`goes with the next prompt: my data/a b\.csv \(2 bytes\)`)
+	x.expect(`> `)
+	x.send("/mod\tgpt-z\r")
+	x.expect(`the model is gpt-z\r\n`)
+	x.expect(`> `)
+	x.send("\x04")
+	x.end(0)
 }
 
 // Another chat has what was typed in the one before. A private one leaves nothing.

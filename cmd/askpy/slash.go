@@ -229,7 +229,11 @@ func completeLine(line string) []string {
 	switch {
 	case !more && strings.HasPrefix(name, "/"):
 		for _, s := range slashes {
-			words = append(words, s.name)
+			word := s.name
+			if s.argument != "" {
+				word += " "
+			}
+			words = append(words, word)
 		}
 	case name == "/approve":
 		words = []string{"on", "off"}
@@ -242,7 +246,8 @@ func completeLine(line string) []string {
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
 				path += string(filepath.Separator)
 			}
-			words = append(words, path)
+			// The editor completes what follows the last blank.
+			words = append(words, strings.TrimPrefix(path, argument[:strings.LastIndexByte(argument, ' ')+1]))
 		}
 	}
 	return words

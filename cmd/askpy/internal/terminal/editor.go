@@ -30,8 +30,9 @@ type EditorOptions struct {
 	// History is a file that keeps what was typed. Empty means that it is kept
 	// until the Editor goes.
 	History string
-	// Complete gives the words that may stand for the one before the cursor; line
-	// is what is before the cursor. Nil means that there are none.
+	// Complete gives the words that may stand for the one before the cursor, with the
+	// blank that follows them; line is what is before the cursor. Nil means that
+	// there are none.
 	Complete func(line string) []string
 	// Plain means no colours.
 	Plain bool
