@@ -72,7 +72,7 @@ func (t *Transcript) Add(e Event) {
 	case Done:
 		if next.Answer != nil {
 			short := *next.Answer
-			short.Calls = nil
+			short.Calls = []CallResult{}
 			e = Done{Answer: &short, Value: next.Value}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/interpreter"
@@ -47,8 +48,11 @@ func ChatID(ctx context.Context) string {
 //
 // Figures are kept as files, and their events are [Figure]. The end has been stored
 // when [fnloop.Done] comes; if that was not possible within the Store's Patience, a
-// [Problem] comes before it. A reader that breaks off leaves the run as it was last
-// stored. A Run is done once: Take goes on with it.
+// [Problem] comes before it. A Run is done once.
+//
+// A run is left behind, for Take or a message to go on with, when its process dies,
+// when the reader breaks off, and when its context ends with the cause
+// [fnloop.ErrDraining], as [fnloop.Hub.Drain] ends it.
 func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Event, error] {
 	return func(yield func(fnloop.Event, error) bool) {
 		if r.store == nil || r.begun {
@@ -57,9 +61,12 @@ func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Ev
 		}
 		r.begun = true
 		ctx := context.WithValue(ctx, chatKey{}, r.Chat)
-		seen := &fnloop.Transcript{View: r.store.View}
+		seen := &record{Transcript: fnloop.Transcript{View: r.store.View}, finished: make(map[string]bool)}
 		if err := json.Unmarshal(r.Seen, seen); err != nil {
 			r.log(ctx, "what was seen of a run cannot be read", err)
+		}
+		for _, c := range r.Answer.Calls { // which an earlier run has told of
+			seen.finished[callKey(c)] = true
 		}
 		if err := r.upload(ctx); err != nil {
 			r.log(ctx, "a file was not put into the work folder", err)
@@ -74,8 +81,8 @@ func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Ev
 			if shown, ok := e.(interpreter.Shown); ok {
 				e = r.figure(ctx, shown)
 			}
-			seen.Add(e)
-			if done, ok := e.(fnloop.Done); ok {
+			seen.add(e)
+			if done, ok := e.(fnloop.Done); ok && !left(ctx, done.Answer) {
 				if p := r.end(ctx, done.Answer, err, seen); p != nil && !yield(*p, nil) {
 					return
 				}
@@ -87,10 +94,47 @@ func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Ev
 	}
 }
 
+// A record has what the owner has seen of a run. A call that has finished is in it
+// when its checkpoint is stored, which is before its event comes, so that nobody who
+// goes on with the run has to tell of it again.
+type record struct {
+	fnloop.Transcript
+	mu       sync.Mutex
+	finished map[string]bool // by callKey
+}
+
+func callKey(c fnloop.CallResult) string { return fmt.Sprint(c.Turn, " ", c.ID) }
+
+func (t *record) add(e fnloop.Event) {
+	if e, ok := e.(fnloop.CallFinished); ok {
+		t.finish(e.CallResult)
+		return
+	}
+	t.Add(e)
+}
+
+func (t *record) finish(calls ...fnloop.CallResult) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range calls {
+		if key := callKey(c); !t.finished[key] {
+			t.finished[key] = true
+			t.Add(fnloop.CallFinished{CallResult: c})
+		}
+	}
+}
+
+// left reports whether a run was stopped because its process ends. It stays as the
+// last checkpoint has it, for another process to take.
+func left(ctx context.Context, a *fnloop.Answer) bool {
+	return a.Stop == fnloop.StopCancelled && errors.Is(context.Cause(ctx), fnloop.ErrDraining)
+}
+
 // loop is a copy of l that stores the run and keeps within the budget.
-func (r *Run) loop(l *fnloop.Loop, seen *fnloop.Transcript) *fnloop.Loop {
+func (r *Run) loop(l *fnloop.Loop, seen *record) *fnloop.Loop {
 	mine := *l
 	mine.Checkpoint = func(ctx context.Context, a *fnloop.Answer) error {
+		seen.finish(a.Calls...)
 		if err := r.save(ctx, a, seen, false); err != nil {
 			return err
 		}
@@ -126,7 +170,7 @@ func (r *Run) loop(l *fnloop.Loop, seen *fnloop.Transcript) *fnloop.Loop {
 }
 
 // end stores the end of the run, and gives the problem of it, if there is one.
-func (r *Run) end(ctx context.Context, a *fnloop.Answer, runErr error, seen *fnloop.Transcript) *Problem {
+func (r *Run) end(ctx context.Context, a *fnloop.Answer, runErr error, seen *record) *Problem {
 	err := r.finish(ctx, a, seen)
 	if runErr != nil && !errors.Is(runErr, fnloop.ErrApproval) && !errors.Is(runErr, context.Canceled) && !errors.Is(err, ErrTaken) {
 		r.log(ctx, "a run failed", runErr, "stop", a.Stop)

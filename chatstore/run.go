@@ -98,7 +98,7 @@ func (s *Store) Take(ctx context.Context, id string) (*Run, error) {
 }
 
 // save stores how far the run got.
-func (r *Run) save(ctx context.Context, a *fnloop.Answer, seen *fnloop.Transcript, ended bool) error {
+func (r *Run) save(ctx context.Context, a *fnloop.Answer, seen *record, ended bool) error {
 	answer, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (r *Run) save(ctx context.Context, a *fnloop.Answer, seen *fnloop.Transcrip
 }
 
 // finish stores the Answer of a run that has ended, whatever has ended it.
-func (r *Run) finish(ctx context.Context, a *fnloop.Answer, seen *fnloop.Transcript) error {
+func (r *Run) finish(ctx context.Context, a *fnloop.Answer, seen *record) error {
 	const write = 5 * time.Second // for the last attempt
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.store.patience()+write)
 	defer cancel()

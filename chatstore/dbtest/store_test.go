@@ -653,6 +653,61 @@ func TestStore_databaseAway(t *testing.T) {
 	})
 }
 
+// A run that a process leaves behind at its end is done by the next one.
+func TestStore_drain(t *testing.T) {
+	onEach(t, func(t *testing.T, d database) {
+		s := d.open()
+		r := ask(t, s, newChat(t, s, "ann"), "hi")
+		draining := true
+		loop := play(t, rt.Always(func(turn *rt.Turn) rt.Reply {
+			if len(turn.Outputs()) == 0 {
+				return rt.Call("call_1", "step", "{}")
+			}
+			reply := rt.Text("What I have to say is long.")
+			if draining {
+				reply.Pause = 200 * time.Millisecond
+			}
+			return reply
+		}))
+		var ran atomic.Int64
+		loop.Tools = []fnloop.Tool{fnloop.MustTool("step", "Takes a step.", func(context.Context, struct{}) (string, error) {
+			ran.Add(1)
+			return "ok", nil
+		})}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		var a *fnloop.Answer
+		for e := range r.Events(ctx, loop) {
+			switch e := e.(type) {
+			case fnloop.TextDelta:
+				cancel(fnloop.ErrDraining)
+			case fnloop.Done:
+				a = e.Answer
+			}
+		}
+		require.Equal(t, fnloop.StopCancelled, a.Stop)
+		draining = false
+		taken, err := d.open().Take(t.Context(), r.ID)
+		require.NoError(t, err)
+		assert.NotContains(t, string(taken.Seen), "What I", "half an answer is not shown twice")
+		assert.Contains(t, string(taken.Seen), `"call_finished"`)
+		a, _, err = do(t, taken, loop)
+		require.NoError(t, err)
+		assert.Equal(t, "What I have to say is long.", a.Text)
+		assert.Equal(t, int64(1), ran.Load())
+
+		// What a user stops has ended.
+		r = ask(t, s, newChat(t, s, "ann"), "hi")
+		stopped, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		for range r.Events(stopped, loop) {
+			stop(errors.New("the user has seen enough"))
+		}
+		_, err = s.Take(t.Context(), r.ID)
+		require.ErrorIs(t, err, chatstore.ErrTaken)
+	})
+}
+
 // A database that is away for a moment costs neither a run nor a call.
 func TestStore_databaseComesBack(t *testing.T) {
 	onEach(t, func(t *testing.T, d database) {
