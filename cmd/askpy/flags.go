@@ -89,7 +89,7 @@ func flagSet(opts *options) *pflag.FlagSet {
 	fs.StringVar(&opts.image, "image", "", "the image for the runner docker, by `NAME`; it is pulled where it is missing (default "+docker.DefaultImage+")")
 	fs.StringVar(&opts.python, "python", "", "the interpreter for the runner bubblewrap, by `PATH`, such as that of a virtual environment")
 	fs.StringSliceVar(&opts.languages, "languages", nil, "let the model also write programs in these `LANGUAGES`, such as bash,javascript: those that the runner has are among bash, javascript, typescript, r, java and go")
-	fs.Func("packages", "let programs import `PACKAGES`, such as numpy,'pandas>=2,<3': they are installed once, before the question, for the runners bubblewrap and docker; docs/packages.md has more", func(s string) error {
+	fs.Func("packages", "let programs import `PACKAGES`, such as numpy,'pandas>=2,<3': they are installed once, before the question, or at Runtime Cloud for each program; docs/packages.md has more", func(s string) error {
 		opts.packages = append(opts.packages, splitPackages(s)...)
 		return nil
 	})
@@ -177,8 +177,8 @@ func parse(args []string) (options, error) {
 		return opts, unknownRunner(opts.runner)
 	case opts.image != "" && opts.runner != "docker" && opts.runner != auto:
 		return opts, usagef("--image is for --runner docker")
-	case len(opts.packages) > 0 && opts.runner != "bubblewrap" && opts.runner != "docker" && opts.runner != auto:
-		return opts, usagef("--packages and --requirements are for --runner bubblewrap and docker")
+	case len(opts.packages) > 0 && opts.runner == "fake":
+		return opts, usagef("--packages and --requirements are for --runner bubblewrap, docker and runtime")
 	case opts.python != "" && opts.runner != "bubblewrap" && opts.runner != auto:
 		return opts, usagef("--python is for --runner bubblewrap")
 	}

@@ -59,7 +59,7 @@ func TestPackages_usage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--runner", "fake", "--packages", "numpy", "hi"}, "--packages and --requirements are for --runner bubblewrap and docker"},
+		{[]string{"--runner", "fake", "--packages", "numpy", "hi"}, "--packages and --requirements are for --runner bubblewrap, docker and runtime"},
 		{[]string{"--requirements", "", "hi"}, "give the name of a file"},
 	} {
 		status, _, stderr := askpy(t, map[string]string{"OPENAI_API_KEY": "k"}, c.args...)

@@ -135,7 +135,7 @@ func newRuntime(ctx context.Context, opts options, env environment, p *terminal.
 	if env.runtimeKey == "" {
 		return nil, usagef("RUNTIME_API_KEY is not set; set it to your key of Runtime Cloud for --runner runtime")
 	}
-	r := &runtimecloud.Runner{Key: runtimecloud.Secret(env.runtimeKey), URL: env.runtimeURL}
+	r := &runtimecloud.Runner{Key: runtimecloud.Secret(env.runtimeKey), URL: env.runtimeURL, Packages: opts.packages}
 	if opts.verbose {
 		r.Charged = func(_ context.Context, c runtimecloud.Charge) { p.Detail(charge(c)) }
 	}

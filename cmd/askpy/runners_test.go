@@ -80,6 +80,22 @@ func TestRuntimeTimeout(t *testing.T) {
 	}
 }
 
+// Packages are installed into each sandbox, and files of the host are not.
+func TestRuntimePackages(t *testing.T) {
+	env := sums(t, "print(6*7)")
+	srv := newRuntime(t, env)
+	status, stdout, stderr := askpy(t, env, "--runner", "runtime", "--packages", "numpy,httpx==0.28.1", "compute")
+	if status != 0 || stdout != "42\n" {
+		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
+	}
+	if body := string(srv.Requests(runtimetest.StepExec)[0].Body); !strings.Contains(body, `"numpy","httpx==0.28.1"`) {
+		t.Errorf("the first command is %s", body)
+	}
+	if status, _, stderr := askpy(t, env, "--runner", "runtime", "--requirements", "list.txt", "compute"); status != 1 || !strings.Contains(stderr, `list.txt" is no requirement that can be installed there`) {
+		t.Errorf("status %d\n%s", status, stderr)
+	}
+}
+
 // A key that is no good is told, without the key; auto goes on to the next.
 func TestRuntimeRefuses(t *testing.T) {
 	env := sums(t, "print(6*7)")

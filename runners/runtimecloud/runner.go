@@ -367,13 +367,14 @@ func (r *Runner) Close() error {
 	return &LeakError{slices.Clone(r.leaked.Sandboxes), slices.Clone(r.leaked.Runs)}
 }
 
-// Sweep deletes the sandboxes with the Runner's label "app" that are older than
+// Sweep deletes the sandboxes with the Runner's label "app" that nobody has used for
 // age, as a program that crashed leaves them, and gives their IDs. Those of
 // programs and sessions that this Runner runs are spared, but not those of other
-// processes: age must be more than the longest run or session takes there.
-// Sessions that are kept ([Runner.Keep]) are spared until nobody has used them for
-// as long, unless they were stopped and have nothing left to keep. Zero means an hour; a
-// negative age is a [*ConfigError].
+// processes: age must be more than the longest run takes there, and than their
+// sessions are left alone. Zero means an hour; a negative age is a [*ConfigError].
+//
+// Sessions that are kept ([Runner.Keep]) are spared for as long as they are to be
+// kept, unless they were stopped and have nothing left to keep.
 func (r *Runner) Sweep(ctx context.Context, age time.Duration) (deleted []string, err error) {
 	if age < 0 {
 		return nil, &ConfigError{Field: "age", Reason: fmt.Sprintf("%v is negative", age)}
@@ -385,7 +386,7 @@ func (r *Runner) Sweep(ctx context.Context, age time.Duration) (deleted []string
 	before := time.Now().Add(-cmp.Or(age, time.Hour))
 	var old []string
 	err = c.list(ctx, "app", r.app(), func(sb *sandbox) {
-		if !sb.CreatedAt.IsZero() && sb.CreatedAt.Before(before) && !r.isLive(sb.ID) && !sb.kept(time.Now()) {
+		if !sb.CreatedAt.IsZero() && sb.used().Before(before) && !r.isLive(sb.ID) && !sb.kept(time.Now()) {
 			old = append(old, sb.ID)
 		}
 	})

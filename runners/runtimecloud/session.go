@@ -212,14 +212,20 @@ func (sb *sandbox) kept(now time.Time) bool {
 	if err != nil || days < 1 || sb.State == "stopped" {
 		return false
 	}
-	used := sb.CreatedAt
-	for _, t := range []time.Time{sb.LastActiveAt, sb.PausedAt} {
-		if t.After(used) {
-			used = t
-		}
+	used := sb.used()
+	if sb.PausedAt.After(used) {
+		used = sb.PausedAt
 	}
 	// The service deletes it at that age itself, and an hour is for its clock.
 	return now.Before(used.Add(time.Duration(days)*day + time.Hour))
+}
+
+// used is when the sandbox was last used, or made.
+func (sb *sandbox) used() time.Time {
+	if sb.LastActiveAt.After(sb.CreatedAt) {
+		return sb.LastActiveAt
+	}
+	return sb.CreatedAt
 }
 
 // retain has the service delete the sandbox when it was paused for long.

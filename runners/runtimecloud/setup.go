@@ -56,8 +56,12 @@ type Setup struct {
 	Time time.Duration
 }
 
-// defaultSetupTime is for a Setup without Time.
-const defaultSetupTime = 2 * time.Minute
+const (
+	// defaultSetupTime is for a Setup without Time.
+	defaultSetupTime = 2 * time.Minute
+	// packagesTime is how long pip may take.
+	packagesTime = 5 * time.Minute
+)
 
 // PipInstall gives a [Setup] that installs Python packages, such as
 // "httpx==0.28.1", with nothing but PyPI's hosts in reach.
@@ -110,6 +114,7 @@ func (r *Runner) plan(language string, packages []string) plan {
 	}
 	if len(packages) > 0 {
 		p.packages = PipInstall(packages...)
+		p.packages.Time = packagesTime
 		p.setups = append(p.setups, p.packages)
 	}
 	if r.Setup != nil {
