@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fnloop/fnloop"
@@ -66,6 +67,15 @@ func writeEvent(w io.Writer, event fnloop.Event, failure string) error {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(event); err != nil {
 		return err
+	}
+	const head = `{"type":`
+	if !bytes.HasPrefix(line.Bytes(), []byte(head)) { // those of tools do not all write it themselves
+		rest := line.Bytes()[1:]
+		comma := ","
+		if rest[0] == '}' {
+			comma = ""
+		}
+		line = *bytes.NewBuffer(slices.Concat([]byte(head+strconv.Quote(event.Type())+comma), rest))
 	}
 	if failure != "" {
 		line.Truncate(line.Len() - len("}\n"))

@@ -118,7 +118,7 @@ func flagSet(opts *options) *pflag.FlagSet {
 	fs.StringVar(&opts.http, "http", "", "listen at `ADDRESS`, such as 127.0.0.1:8080, instead of serving the program that has started askpy mcp; with $ASKPY_MCP_TOKEN set, clients have to send it as a bearer token")
 	fs.BoolVarP(&opts.last, "continue", "c", false, "go on with the last conversation, with the model, instructions, packages and files that it had; without a prompt, finish what was interrupted")
 	fs.StringVarP(&opts.session, "session", "s", "", "keep the conversation under `NAME` and go on with it the next time; with a dot or a slash in it the name is a file's")
-	fs.BoolVar(&opts.private, "private", false, "keep nothing of the conversation for --continue")
+	fs.BoolVar(&opts.private, "private", false, "keep nothing of the conversation for --continue, nor of what is typed in a chat")
 	fs.StringVar(&opts.record, "record", "", "write the requests and responses to `FILE`, without keys and cookies")
 	fs.StringVar(&opts.replay, "replay", "", "answer from the recording in `FILE`; programs do run, requests are not sent but have to be those of the recording, so give it the same question and files")
 	fs.BoolVarP(&opts.json, "json", "j", false, "print one JSON object: the answer with its calls and usage, and with error if the run failed")

@@ -140,6 +140,28 @@ func TestStreamCut(t *testing.T) {
 	}
 }
 
+// What was cut short is shown as far as it came, and marked.
+func TestTruncated(t *testing.T) {
+	server := responsestest.NewServer(responsestest.Incomplete("max_output_tokens", responsestest.Text("Once upon a time")))
+	defer server.Close()
+	x := onTerminal(t, server, "askpy --runner fake 'tell'")
+	x.expect(`Once upon a time\r\n`)
+	if got := x.end(1); !regexp.MustCompile(`^askpy: .*max_output_tokens.*\r\naskpy: the text above is not the whole answer\r\n`).MatchString(got) {
+		t.Errorf("the terminal shows %q", got)
+	}
+}
+
+// The wait before a request is sent again is told, and shown while it lasts.
+func TestRetryWait(t *testing.T) {
+	server := responsestest.NewServer(responsestest.RateLimited(2200*time.Millisecond), responsestest.Text("Hi."))
+	defer server.Close()
+	x := onTerminal(t, server, "askpy --runner fake 'hi'")
+	x.expect(`the API answered 429 Too Many Requests; it is sent again in 2\.2s\r\n`)
+	x.expect(`waiting to send the request again, 1s`)
+	x.expect(`\[KHi\.\r\n`)
+	x.end(0)
+}
+
 // A server that cannot stream is asked for streams all the same, and what it
 // answers in one piece is shown, recorded and replayed.
 func TestStreamWhole(t *testing.T) {
