@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -203,22 +204,43 @@ func writeRecord(name string, r record) error {
 	return err
 }
 
-// fileSum is a sum of what the file system says of each file.
+// fileSum is a sum of what the file system says of each file. It is asked at every
+// first use, and there may be ten thousand files.
 func fileSum(tree string) (string, error) {
 	sum := sha256.New()
-	err := filepath.WalkDir(tree, func(name string, d fs.DirEntry, err error) error {
+	var buf []byte
+	var add func(dir string) error
+	add = func(dir string) error {
+		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return err
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
+		for _, e := range append(entries, nil) {
+			name, path := "", dir
+			if e != nil {
+				name, path = e.Name(), dir+"/"+e.Name()
+			}
+			var st syscall.Stat_t
+			if err := syscall.Lstat(path, &st); err != nil {
+				return &fs.PathError{Op: "lstat", Path: path, Err: err}
+			}
+			buf = append(append(buf[:0], name...), 0)
+			for _, n := range []int64{
+				int64(st.Mode), int64(st.Uid), int64(st.Gid), st.Size, int64(st.Ino),
+				int64(st.Mtim.Sec), int64(st.Mtim.Nsec), int64(st.Ctim.Sec), int64(st.Ctim.Nsec),
+			} {
+				buf = binary.LittleEndian.AppendUint64(buf, uint64(n))
+			}
+			sum.Write(buf)
+			if e != nil && e.IsDir() {
+				if err := add(path); err != nil {
+					return err
+				}
+			}
 		}
-		st := info.Sys().(*syscall.Stat_t)
-		fmt.Fprintf(sum, "%s\x00%o %d %d %d %d %d %d %d %d\n", strings.TrimPrefix(name, tree), st.Mode, st.Size, st.Ino, st.Uid, st.Gid,
-			st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
 		return nil
-	})
+	}
+	err := add(tree)
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
