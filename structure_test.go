@@ -418,7 +418,7 @@ func TestStructure_documentsShowCompiledCode(t *testing.T) {
 			t.Errorf("%s: this code is in no example:\n%s", where, code)
 		}
 	}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/design.md", "docs/interpreter.md", "docs/rough-edges.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/design.md", "docs/interpreter.md", "docs/packages.md", "docs/rough-edges.md"} {
 		for _, b := range block.FindAllStringSubmatch(string(read(t, name)), -1) {
 			if b[1] == "go" {
 				check(name, b[2])
