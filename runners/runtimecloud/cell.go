@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -175,7 +176,8 @@ func (s *session) occupy(ctx context.Context) error {
 	}
 }
 
-// prepare has an interpreter, and knows the files, before a cell.
+// prepare sees to it that there is an interpreter, and that the files before the
+// cell are known.
 func (s *session) prepare(ctx context.Context) error {
 	s.mu.Lock()
 	dead, stale := s.dead, s.stale
@@ -226,6 +228,10 @@ func (s *session) run(ctx context.Context, source string, limits fnloop.Limits, 
 		s.conclude(outer, c, w, &e)
 		return e, nil
 	case errors.Is(context.Cause(outer), errReleased):
+		if c.started {
+			e.Status = interpreter.StatusInterrupted
+			return e, nil
+		}
 		return e, errReleased
 	case w.killed && c.answer == nil:
 		// The interpreter was ended, and its stream said nothing of it.
@@ -241,12 +247,13 @@ func (s *session) run(ctx context.Context, source string, limits fnloop.Limits, 
 		return e, nil
 	case c.started && gone:
 		e.Status, e.Cause = interpreter.StatusLost, interpreter.CauseSandbox
-		e.Loss = &interpreter.Loss{Cause: interpreter.CauseSandbox, Detail: judged.Error()}
+		e.Loss = &interpreter.Loss{Cause: interpreter.CauseSandbox, Detail: f.Code}
 		return e, nil
 	case !gone && (c.started || f.uncertain):
 		// The variables are there, whatever the cell has done.
 		e.Status = interpreter.StatusError
-		e.Error = &interpreter.Error{Name: "ConnectionError", Value: "the end of the cell was never told; it may have run, and was not run again: " + err.Error()}
+		e.Error = &interpreter.Error{Name: "ConnectionError", Value: "the end of the cell was never told; it may have run, and was not run again"}
+		s.client.log.LogAttrs(ctx, slog.LevelError, "runtimecloud: the end of a cell was never told", slog.Any("error", err))
 		return e, nil
 	}
 	return e, judged
@@ -590,6 +597,9 @@ func (s *session) conclude(ctx context.Context, c *cellRun, w *watch, e *interpr
 	switch {
 	case w.killed:
 		e.Status, e.Cause = w.status(), w.cause()
+		s.mu.Lock()
+		s.fresh = true
+		s.mu.Unlock()
 	case a.Status == interpreter.StatusLost:
 		var detail string
 		e.Cause, detail = s.causeOf(ctx, was)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/interpreter"
+	"github.com/fnloop/fnloop/runners/fake"
 	"github.com/fnloop/fnloop/runners/runtimecloud"
 	"github.com/fnloop/fnloop/runners/runtimecloud/runtimetest"
 )
@@ -64,6 +66,60 @@ func ExampleError() {
 	// Output:
 	// create insufficient_funds 402 false
 	// Add credit.
+}
+
+// A session is kept by the service, and found again by another process. Here
+// package fake plays the interpreter.
+func ExampleRunner_ResumeInterpreter() {
+	ctx := context.Background()
+	api := &runtimetest.Server{Python: &fake.Runner{}}
+	open := func() *runtimecloud.Runner {
+		return &runtimecloud.Runner{Key: runtimetest.Key, Transport: api, Keep: 30 * 24 * time.Hour}
+	}
+
+	runner := open()
+	session, err := interpreter.Open(ctx, runner, interpreter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := session.Run(ctx, interpreter.Cell{Source: "x = 1"}); err != nil {
+		log.Fatal(err)
+	}
+	ref := session.Ref() // to be stored; Sessions keeps it in the Answer
+	if err := errors.Join(session.Release(), runner.Close()); err != nil {
+		log.Fatal(err)
+	}
+
+	runner = open() // in another process, days later
+	defer runner.Close()
+	session, err = interpreter.Resume(ctx, runner, interpreter.Config{}, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := session.Run(ctx, interpreter.Cell{Source: "x"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	cost, err := runner.Cost(ctx, ref)
+	fmt.Println(e.Status, "lost:", e.Loss != nil, "costs:", cost.Micros, err)
+	fmt.Println(session.Close(), len(api.Live()))
+	// Output:
+	// ok lost: false costs: 0 <nil>
+	// <nil> 0
+}
+
+// An image is built once, and every sandbox then starts with what is in it.
+func ExampleRunner_BuildImage() {
+	api := new(runtimetest.Server)
+	runner := &runtimecloud.Runner{Key: runtimetest.Key, Transport: api}
+	defer runner.Close()
+	id, err := runner.BuildImage(context.Background(), runtimecloud.ImageRecipe{Name: "science", Pip: []string{"scipy", "polars"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sandboxes := &runtimecloud.Runner{Image: id} // or "science"
+	fmt.Println(sandboxes.Image != "")
+	// Output: true
 }
 
 // Packages are installed with nothing but PyPI in reach, and the network is

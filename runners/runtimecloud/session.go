@@ -658,6 +658,9 @@ func (s *session) Pause(ctx context.Context) error {
 // has the cost at the end.
 func (r *Runner) Cost(ctx context.Context, ref string) (Charge, error) {
 	v, err := parseRef(ref)
+	if err == nil && v.Get("sandbox") == "" {
+		err = &ConfigError{Field: "ref", Reason: "is that of a snapshot, whose storage is billed apart"}
+	}
 	if err != nil {
 		return Charge{}, err
 	}

@@ -297,6 +297,28 @@ func refOf(t *testing.T, a *fnloop.Answer) string {
 	return st.Kept
 }
 
+// What a session costs in time: the round trips in series.
+func TestSessionRoundTrips(t *testing.T) {
+	sessionBubble(t, func(t *testing.T, b *bench, _ *guest) {
+		b.Delay = 100 * time.Millisecond
+		trips := func(what string, want int, do func()) {
+			t.Helper()
+			began := time.Now()
+			do()
+			if got := int(time.Since(began) / b.Delay); got != want {
+				t.Errorf("%s takes %d round trips, want %d", what, got, want)
+			}
+		}
+		var s *interpreter.Session
+		trips("open", 3, func() { s = openSession(t, b, interpreter.Config{}) })
+		trips("the first cell", 3, func() { runCell(t, s, "set x 1") })
+		trips("a cell", 2, func() { runCell(t, s, "set x 1") })
+		trips("put", 1, func() { s.Put(t.Context(), "f", strings.NewReader("x")) })
+		trips("a cell after it", 3, func() { runCell(t, s, "set x 1") })
+		trips("get", 1, func() { s.Get(t.Context(), "f") })
+	})
+}
+
 // What is asked of the service when a session is made.
 func TestSessionCreate(t *testing.T) {
 	for _, c := range []struct {
@@ -494,6 +516,9 @@ func TestCellFails(t *testing.T) {
 				c.do(b)
 				e, err := s.Run(t.Context(), interpreter.Cell{Source: c.cell})
 				c.check(t, e, err)
+				if strings.Contains(e.Text(), "3d0c4c1e-") {
+					t.Errorf("the model reads the ID of a sandbox: %s", e.Text())
+				}
 				c.after(t, b, s)
 				if n := len(b.Live()); n != 1 {
 					t.Errorf("%d sandboxes are left before the end", n)
