@@ -3,7 +3,9 @@ package mcptool_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -42,16 +44,36 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// A list of 500 tools.
+// A list of 500 tools over HTTP, through mcptool and by go-sdk alone.
 func BenchmarkTools(b *testing.B) {
-	conn := connect(b, mcptool.Server{Name: "many", URL: overHTTP(b, many(500), nil)})
-	b.ReportAllocs()
-	for b.Loop() {
-		tools, err := conn.Tools(context.Background())
-		if err != nil || len(tools) != 500 {
-			b.Fatal(len(tools), err)
-		}
+	var page []string
+	for i := range 500 {
+		page = append(page, fmt.Sprintf(`{"name":"tool_%03d","description":"Does what the others do, with a path and a number.","inputSchema":{"type":"object","properties":{"path":{"type":"string","description":"A path below the folder."},"n":{"type":"integer","default":3,"minimum":0}},"required":["path"],"$schema":"http://json-schema.org/draft-07/schema#"}}`, i))
 	}
+	url := listing(b, strings.Join(page, ","))
+	b.Run("mcptool", func(b *testing.B) {
+		conn := connect(b, mcptool.Server{Name: "many", URL: url})
+		b.ReportAllocs()
+		for b.Loop() {
+			tools, err := conn.Tools(context.Background())
+			if err != nil || len(tools) != 500 {
+				b.Fatal(len(tools), err)
+			}
+		}
+	})
+	b.Run("go-sdk", func(b *testing.B) {
+		client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+		session, err := client.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: url}, nil)
+		require.NoError(b, err)
+		defer session.Close()
+		b.ReportAllocs()
+		for b.Loop() {
+			res, err := session.ListTools(context.Background(), nil)
+			if err != nil || len(res.Tools) != 500 {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // A result with a picture of about a megabyte.

@@ -87,6 +87,7 @@ func TestConnect_errors(t *testing.T) {
 func TestConnectAll(t *testing.T) {
 	good, bad, also := one("arguments").server(t), one("").server(t), one("arguments").server(t)
 	good.Name, bad.Name, also.Name = "good", "bad", "also"
+	also.Meta = func(context.Context) map[string]any { return map[string]any{"traceparent": "also"} }
 	bad.Command, bad.Args, bad.StartTimeout = "sleep", []string{"100"}, 500*time.Millisecond
 	conns, err := mcptool.ConnectAll(t.Context(), good, bad, also)
 	require.ErrorContains(t, err, "server bad: it was not ready")
@@ -95,7 +96,7 @@ func TestConnectAll(t *testing.T) {
 		defer conns[i].Close()
 		out, err := tool(t, conns[i], "act").Handle(t.Context(), fnloop.Call{})
 		require.NoError(t, err)
-		assert.Equal(t, "{}", out.Text)
+		assert.Equal(t, "{}"+strings.TrimPrefix(name, "good"), out.Text, "a call reaches its own server")
 		assert.Equal(t, name, conns[i].Name())
 	}
 
@@ -123,7 +124,7 @@ func TestTools(t *testing.T) {
 		{name: "order, numbers and signs", schema: `{"type":"object","properties":{"path":{"type":"string"},"edits":{"type":"array","items":{"type":"object"}},"dryRun":{"maximum":9007199254740993,"description":"<a&b>"}},"required":["path"]}`},
 		{name: "definitions", schema: `{"type":"object","properties":{"a":{"$ref":"#/$defs/A","description":"beside it"}},"$defs":{"A":{"type":"object","properties":{"a":{"$ref":"#/$defs/A"}}}}}`},
 		{name: "late fault", schema: `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"object","properties":{"c":{"type":"string","default":"x"}}}},"required":["a","b"],"additionalProperties":false}`},
-		{name: "spaces", schema: "{ \"type\" : \"object\" ,\n \"properties\" : { } }"},
+		{name: "spaces", schema: `{ "type" : "object" , "properties" : { } }`},
 		{name: "text", schema: `{"type":"string"}`, left: `one of type "string"`},
 		{name: "types", schema: `{"type":["object","null"]}`, left: `one of type ["object","null"]`},
 		{name: "list", schema: `[]`, left: "is not a JSON object"},
@@ -134,20 +135,12 @@ func TestTools(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			compact := c.schema
-			if c.name == "spaces" {
-				compact = strings.ReplaceAll(c.schema, "\n", "") // a message is one line
-				c.schema = compact
+			page := []string{fmt.Sprintf(`{"name":"x","description":"X","inputSchema":%s}`, c.schema), `{"name":"y","inputSchema":{"type":"object"}}`}
+			server := mcptool.Server{Name: "rude", URL: listing(t, strings.Join(page, ","))}
+			if len(c.schema) < 10_000 { // what an argument of a program can be
+				server = script{Pages: [][]string{page}}.server(t)
 			}
-			s := script{Pages: [][]string{{fmt.Sprintf(`{"name":"x","description":"X","inputSchema":%s}`, compact), `{"name":"y","inputSchema":{"type":"object"}}`}}}
-			if len(compact) > 100_000 {
-				name := filepath.Join(t.TempDir(), "page")
-				require.NoError(t, os.WriteFile(name, []byte(s.Pages[0][0]), 0o600))
-				s.Pages[0][0] = ""
-				listed(t, compact, c.left)
-				return
-			}
-			tools, err := s.connect(t).Tools(t.Context())
+			tools, err := connect(t, server).Tools(t.Context())
 			if c.left != "" {
 				var left *mcptool.LeftOutError
 				require.ErrorAs(t, err, &left)

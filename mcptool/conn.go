@@ -322,14 +322,7 @@ func (c *Conn) page(ctx context.Context, s *session, l *listing, cursor string) 
 		known[t.Name] = true
 	}
 	for _, raw := range page.Tools {
-		var named struct {
-			Name string `json:"name"`
-		}
-		if json.Unmarshal(raw, &named) == nil && named.Name != "" && !known[named.Name] {
-			l.omit(named.Name, "it is not described as a tool has to be")
-			continue
-		}
-		l.add(raw)
+		l.add(raw, known)
 	}
 	return got.NextCursor, nil
 }

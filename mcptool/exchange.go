@@ -1,6 +1,7 @@
 package mcptool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"sync/atomic"
@@ -59,8 +60,9 @@ func (x *exchange) take(r *jsonrpc.Response) {
 	}
 }
 
-// decodable is a list of tools without those that go-sdk cannot decode, and without
-// the time for which it would keep the list.
+// decodable is what go-sdk needs of a list of tools: their names, and the whole of
+// those whose arguments go into headers. It gets no tool that it cannot decode, and
+// not the time for which it would keep the list.
 func decodable(list json.RawMessage) json.RawMessage {
 	var all struct {
 		Tools      []json.RawMessage `json:"tools"`
@@ -69,19 +71,22 @@ func decodable(list json.RawMessage) json.RawMessage {
 	if err := json.Unmarshal(list, &all); err != nil {
 		return list // go-sdk says what is wrong
 	}
-	known := all.Tools[:0]
-	for _, t := range all.Tools {
-		if json.Unmarshal(t, new(mcp.Tool)) == nil {
-			known = append(known, t)
+	known := make([]json.RawMessage, 0, len(all.Tools))
+	for _, raw := range all.Tools {
+		var t struct {
+			Name   string          `json:"name"`
+			Schema json.RawMessage `json:"inputSchema"`
+		}
+		switch {
+		case bytes.Contains(raw, []byte("x-mcp-header")):
+			if json.Unmarshal(raw, new(mcp.Tool)) == nil {
+				known = append(known, raw)
+			}
+		case json.Unmarshal(raw, &t) == nil && t.Name != "":
+			t.Schema = json.RawMessage("{}")
+			known = append(known, encode(t))
 		}
 	}
 	all.Tools = known
-	if all.Tools == nil {
-		all.Tools = []json.RawMessage{}
-	}
-	out, err := json.Marshal(all)
-	if err != nil {
-		return list
-	}
-	return out
+	return encode(all)
 }

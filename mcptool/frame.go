@@ -83,7 +83,20 @@ type idFinder struct {
 
 func (f *idFinder) feed(p []byte) {
 	const maxText = 128
-	for _, b := range p {
+	for i := 0; i < len(p); i++ {
+		if f.inString && !f.escaped && (f.depth != 1 || len(f.text) >= maxText) { // most of it
+			n := bytes.IndexByte(p[i:], '"')
+			if n < 0 {
+				n = len(p) - i
+			}
+			if escape := bytes.IndexByte(p[i:i+n], '\\'); escape >= 0 {
+				n = escape
+			}
+			if i += n; i == len(p) {
+				return
+			}
+		}
+		b := p[i]
 		structural := !f.inString
 		switch {
 		case f.escaped:

@@ -1,9 +1,11 @@
 package mcptool_test
 
 import (
-	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"syscall"
 	"testing"
@@ -14,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fnloop/fnloop"
-	"github.com/fnloop/fnloop/mcptool"
 	"github.com/fnloop/fnloop/responsestest"
 )
 
@@ -43,35 +44,54 @@ func kill(t *testing.T, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
 	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(n, syscall.SIGKILL))
-	require.Eventually(t, func() bool { return syscall.Kill(n, 0) != nil }, 10*time.Second, time.Millisecond)
+	p, err := os.FindProcess(n)
+	require.NoError(t, err)
+	require.NoError(t, p.Kill())
+	require.Eventually(t, func() bool { return p.Signal(syscall.Signal(0)) != nil }, 10*time.Second, time.Millisecond)
+}
+
+// forget ends the sessions whose clients did not.
+func forget(server *mcp.Server) {
+	for s := range server.Sessions() {
+		s.Close()
+	}
+}
+
+// listing serves a list of tools, as JSON, over HTTP and does no more.
+func listing(t testing.TB, tools string) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m rudeMessage
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		reply := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result) }
+		switch m.Method {
+		case "server/discover":
+			w.WriteHeader(http.StatusNotFound)
+		case "initialize":
+			reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
+		case "tools/list":
+			reply(`{"tools":[` + tools + `]}`)
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
 }
 
 // overHTTP serves tools of go-sdk's making over HTTP.
 func overHTTP(t testing.TB, server *mcp.Server, o *mcp.StreamableHTTPOptions) string {
 	t.Helper()
 	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o))
-	t.Cleanup(srv.Close)
+	t.Cleanup(func() {
+		srv.Close()
+		forget(server)
+	})
 	return srv.URL
-}
-
-// listed checks what becomes of one tool that has a schema.
-func listed(t *testing.T, schema, left string) {
-	t.Helper()
-	server := mcp.NewServer(&mcp.Implementation{Name: "large", Version: "1"}, nil)
-	for _, name := range []string{"x", "y"} {
-		s := `{"type":"object"}`
-		if name == "x" {
-			s = schema
-		}
-		server.AddTool(&mcp.Tool{Name: name, InputSchema: raw(s)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{}, nil
-		})
-	}
-	conn := connect(t, mcptool.Server{Name: "large", URL: overHTTP(t, server, nil)})
-	tools, err := conn.Tools(t.Context())
-	require.ErrorContains(t, err, left)
-	require.Len(t, tools, 1)
 }
 
 type raw string

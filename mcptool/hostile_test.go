@@ -3,6 +3,7 @@ package mcptool_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -44,7 +45,11 @@ func pair(t testing.TB, server *mcp.Server) *mcp.ClientSession {
 
 func TestHostile_tools(t *testing.T) {
 	t.Parallel()
-	url := overHTTP(t, many(10_000), nil)
+	var page []string
+	for i := range 10_000 {
+		page = append(page, fmt.Sprintf(`{"name":"tool_%05d","inputSchema":{"type":"object","properties":{"a":{}}}}`, i))
+	}
+	url := listing(t, strings.Join(page, ","))
 	conn := connect(t, mcptool.Server{Name: "many", URL: url})
 	tools, err := conn.Tools(t.Context())
 	require.ErrorContains(t, err, "what comes after the first 1000 tools")
@@ -86,6 +91,28 @@ func TestHostile_names(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, names[i], out.Text, "a call reaches the tool of its name")
 	}
+}
+
+// A list that changes while a run goes on: the run keeps its tools, and the next one
+// has the new ones. It is asked for each time, and is the same where nothing changed.
+func TestTools_change(t *testing.T) {
+	t.Parallel()
+	server := many(1)
+	conn := connect(t, mcptool.Server{Name: "many", URL: overHTTP(t, server, &mcp.StreamableHTTPOptions{Stateless: true})})
+	names := func() (names []string) {
+		tools, err := conn.Tools(t.Context())
+		require.NoError(t, err)
+		for _, tool := range tools {
+			names = append(names, tool.Name+string(tool.Parameters))
+		}
+		return names
+	}
+	before := names()
+	require.Equal(t, before, names())
+	server.AddTool(&mcp.Tool{Name: "new", InputSchema: raw(`{"type":"object"}`)}, nil)
+	assert.Len(t, names(), 2)
+	server.RemoveTools("new")
+	assert.Equal(t, before, names())
 }
 
 // A session of somebody else's.

@@ -71,7 +71,9 @@ func TestHTTP_restarted(t *testing.T) {
 	address := listener.Addr().String()
 	var calls atomic.Int32
 	serve := func(l net.Listener) *http.Server {
-		srv := &http.Server{Handler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return counting(&calls) }, nil), ReadHeaderTimeout: time.Minute}
+		server := counting(&calls)
+		t.Cleanup(func() { forget(server) })
+		srv := &http.Server{Handler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil), ReadHeaderTimeout: time.Minute}
 		go srv.Serve(l)
 		return srv
 	}
@@ -203,7 +205,7 @@ func TestHTTP_silent(t *testing.T) {
 	client := &http.Client{Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
 	conn := connect(t, mcptool.Server{Name: "http", URL: overHTTP(t, server, nil), HTTPClient: client})
-	defer close(release)
+	t.Cleanup(func() { close(release) })
 	act := tool(t, conn, "wait")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -127,7 +127,7 @@ func (s script) serve(in io.Reader, out io.Writer) {
 		cmd := exec.Command("sleep", "1000")
 		cmd.Stdout = os.Stdout // which then has no end
 		if i >= s.Fork {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			leaveGroup(cmd)
 		}
 		if err := cmd.Start(); err != nil {
 			panic(err)
@@ -231,7 +231,13 @@ func (s script) call(m rudeMessage, out io.Writer, answer func(string), refuse f
 		answer(text("wrong"))
 	case "large":
 		n, _ := strconv.Atoi(rest)
-		answer(fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, strings.Repeat("x", n)))
+		w := bufio.NewWriter(out)
+		io.WriteString(w, `{"result":{"content":[{"type":"text","text":"`)
+		for block := strings.Repeat("x", 100_000); n > 0; n -= len(block) {
+			io.WriteString(w, block)
+		}
+		fmt.Fprintf(w, `"}]},"jsonrpc":"2.0","id":%s}`+"\n", m.ID)
+		w.Flush()
 	case "flood": // of standard error
 		line := []byte(strings.Repeat("e", 1000) + "\n")
 		for range 20_000 {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -47,8 +48,8 @@ type ServeOptions struct {
 }
 
 // Serve offers tools as an MCP server on standard input and output, to the program
-// that has started this one. It returns nil when the input ends, and the error of ctx
-// when that ends; calls that run are cancelled.
+// that has started this one. It returns nil when the client is gone, and the error of
+// ctx when that ends; calls that run are cancelled.
 //
 // A call is made as a Loop makes it: arguments are checked, a panic and a timeout are
 // results, and Serial and Ordered hold over all calls of the server. While a call
@@ -74,10 +75,10 @@ func Serve(ctx context.Context, o ServeOptions, tools ...fnloop.Tool) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err != nil && !errors.Is(err, io.EOF):
-		return fmt.Errorf("mcptool: %w", err)
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed), errors.Is(err, syscall.EPIPE):
+		return nil // the client has gone
 	}
-	return nil
+	return fmt.Errorf("mcptool: %w", err)
 }
 
 // Handler offers tools as an MCP server over HTTP, at whatever path it is put. It keeps

@@ -76,7 +76,7 @@ func Tools(ctx context.Context, session *mcp.ClientSession, s Server) ([]fnloop.
 			return "", err
 		}
 		for _, t := range page.Tools {
-			l.add(encode(t))
+			l.add(encode(t), nil)
 		}
 		return page.NextCursor, nil
 	})
@@ -156,13 +156,14 @@ func (l *listing) pages(read func(cursor string) (string, error)) error {
 
 func (l *listing) omit(tool, reason string) { l.left = append(l.left, LeftOut{tool, reason}) }
 
-// add takes in one tool as the server wrote it.
-func (l *listing) add(raw json.RawMessage) {
+// add takes in one tool as the server wrote it. known are the names of those that
+// go-sdk can call; nil means all.
+func (l *listing) add(raw json.RawMessage, known map[string]bool) {
 	if len(l.found) > maxTools {
 		return
 	}
 	var d described
-	if err := json.Unmarshal(raw, &d); err != nil || d.Name == "" {
+	if err := json.Unmarshal(raw, &d); err != nil || d.Name == "" || known != nil && !known[d.Name] {
 		l.omit(d.Name, "it is not described as a tool has to be")
 		return
 	}
