@@ -140,7 +140,11 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return web.Shutdown(last)
+	if err := web.Shutdown(last); err != nil { // browsers open connections ahead, and Shutdown waits for what comes
+		log.Info("connections were closed", "error", err)
+		return web.Close()
+	}
+	return nil
 }
 
 // openStore opens a file of SQLite, or a database of a postgres:// address.

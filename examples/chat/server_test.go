@@ -9,6 +9,7 @@ import (
 	"image/png"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -379,6 +380,17 @@ func TestServer_drain(t *testing.T) {
 	got := v.state(id)
 	require.Len(t, got.Runs, 1)
 	assert.Equal(t, "answered", got.stop(t))
+}
+
+// A connection that a browser has opened ahead, and not used, does not make the end
+// of a server a failure.
+func TestServer_unusedConnection(t *testing.T) {
+	p := launch(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Equal(t, http.StatusOK, visit(t, p.url).get("/chats").status, "which the server has taken by now")
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.output())
 }
 
 func TestServer_trace(t *testing.T) {
