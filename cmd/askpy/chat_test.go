@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fnloop/fnloop/cmd/askpy/internal/screen"
 	"github.com/fnloop/fnloop/responsestest"
 )
 
@@ -35,7 +37,7 @@ func TestChat(t *testing.T) {
 	x, _ := chatOnTerminal(t, server, home, "chat --runner fake")
 	x.expect(`chat with gpt-6-astra; /help lists the commands, Ctrl-D ends it\r\n`)
 	x.expect(`> `)
-	x.send("日本\x1b[D!\r") // goes in before the last character
+	x.send("a日本b\x1b[D\x1b[Dé👩‍👩‍👧!\r") // goes in before the last two characters
 	x.expect(`Ja\.\r\n`)
 	x.expect(`> `)
 	x.send("first\\\rsecond\r")
@@ -60,10 +62,42 @@ func TestChat(t *testing.T) {
 	if len(requests) != 4 {
 		t.Fatalf("%d requests, want 4", len(requests))
 	}
-	for i, want := range []string{`"content":"日!本"`, `"content":"first\nsecond"`, `"content":"pasted\ntext"`, `"content":"日!本"`} {
+	for i, want := range []string{`"content":"a日é👩‍👩‍👧!本b"`, `"content":"first\nsecond"`, `"content":"pasted\ntext"`, `"content":"a日é👩‍👩‍👧!本b"`} {
 		if !strings.Contains(string(requests[i].Body), want) {
 			t.Errorf("request %d has no %s: %s", i+1, want, requests[i].Body)
 		}
+	}
+}
+
+// In a terminal of any size what was typed and what was answered stands there once,
+// in its order, also where characters are wide and lines are broken.
+func TestChat_sizes(t *testing.T) {
+	const prompt, answer = "Wie heißt 東京 auf Deutsch, und wie viele Menschen leben dort heute? 👩‍👩‍👧", "Tokio; über 14 Millionen Menschen. 東京は日本の首都です。"
+	for _, size := range []struct{ columns, rows int }{{24, 8}, {80, 24}, {200, 60}} {
+		t.Run(strconv.Itoa(size.columns), func(t *testing.T) {
+			server := responsestest.NewServer(responsestest.Text(answer))
+			defer server.Close()
+			x := onTerminal(t, server, fmt.Sprintf("stty cols %d rows %d; exec askpy chat --runner fake", size.columns, size.rows), "ASKPY_HOME="+t.TempDir())
+			shown := x.expect(`> `)
+			x.send(prompt)
+			time.Sleep(200 * time.Millisecond) // so that it is shown before it is sent
+			x.send("\r")
+			shown += x.expect(`です。\r\n`)
+			shown += x.expect(`> `)
+			x.send("\x04")
+			shown += x.end(0)
+			s := screen.New(size.columns)
+			if err := s.Write(shown); err != nil {
+				t.Fatal(err)
+			}
+			// A terminal leaves a column empty where a wide character does not fit.
+			text := strings.NewReplacer("\n", "", " ", "").Replace(s.Text())
+			for _, want := range []string{">" + prompt + answer + ">", "endsit>"} {
+				if want = strings.ReplaceAll(want, " ", ""); strings.Count(text, want) != 1 {
+					t.Errorf("%q is not there once:\n%s", want, s.Text())
+				}
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/reeflective/readline"
 	"golang.org/x/term"
@@ -45,6 +46,7 @@ func NewEditor(o EditorOptions) *Editor {
 	set("enable-bracketed-paste", true)
 	set("cursor-position-probe", false) // the prompt begins a line, and not every terminal answers
 	set("multiline-column", false)
+	set("convert-meta", false) // or é is the command of Alt-i
 	if o.Plain {
 		shell.Prompt.Primary(func() string { return o.Prompt })
 	} else {
@@ -60,6 +62,14 @@ func NewEditor(o EditorOptions) *Editor {
 		shell.Cursor().Set(last)
 		return false
 	}
+	// The library's own takes in one rune of a character that has several, and moves
+	// over as many as that has columns.
+	shell.Keymap.Register(map[string]func(){"self-insert": func() {
+		shell.History.SkipSave()
+		if key := shell.Keys.Caller(); len(key) > 0 && !unicode.IsControl(key[0]) {
+			shell.Cursor().InsertAt(key...)
+		}
+	}})
 	if o.Complete != nil {
 		shell.Completer = func(line []rune, cursor int) readline.Completions {
 			return readline.CompleteValues(o.Complete(string(line[:cursor]))...).NoSpace('/')
