@@ -83,7 +83,7 @@ var kits = []kit{
 	{
 		name: fnloop.LanguageTypeScript, needs: []string{"node"}, label: "Node.js ",
 		version: []string{"node", "-p", `process.features.typescript ? process.versions.node + ", which has no enum and no namespace" : process.exit(1)`},
-		file:    "main.ts", steps: [][]string{{"node", nodeHeap, "/tmp/main.ts"}},
+		file:    "main.ts", steps: [][]string{{"node", nodeHeap, "--disable-warning=ExperimentalWarning", "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", "/tmp/main.ts"}},
 	},
 	{
 		name: fnloop.LanguageR, needs: []string{"Rscript"},
@@ -113,7 +113,7 @@ var kits = []kit{
 
 const nodeHeap = "--max-old-space-size=HEAP"
 
-// From 22.7 on.
+// Versions from 22.7 on have it, and 26 does not any more.
 var stripTypes = []string{"--experimental-transform-types", "--disable-warning=ExperimentalWarning", "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON"}
 
 //go:embed find.py

@@ -65,7 +65,7 @@ func compare(b *testing.B, ours, theirs func(), pause time.Duration) {
 	slices.Sort(them)
 	u, t := us[len(us)/2], them[len(them)/2]
 	b.ReportMetric(float64(u.Microseconds())/1000, "ms/call")
-	b.ReportMetric(float64(t.Microseconds())/1000, "ms/python3")
+	b.ReportMetric(float64(t.Microseconds())/1000, "ms/bare")
 	b.ReportMetric(float64(u)/float64(t), "ratio")
 }
 
