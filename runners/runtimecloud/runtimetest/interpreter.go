@@ -52,6 +52,7 @@ type kernel struct {
 	count   int
 	cells   []string // that ran in this process, for copies
 	run     *cellRun // the latest
+	ran     []*cellRun
 	results map[string][]byte
 }
 
@@ -100,6 +101,20 @@ func (r *cellRun) since(n int) ([][]byte, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.events[min(n, len(r.events)):], r.changed
+}
+
+// keepRuns is of how many cells of a kernel all events are kept, for those who ask
+// once more. Of others there is the end.
+const keepRuns = 4
+
+// forget drops all that was told but the end.
+func (r *cellRun) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.events); n > 1 {
+		r.events = [][]byte{r.events[n-1]}
+	}
+	r.texts, r.results = nil, nil
 }
 
 func (r *cellRun) finish(answer map[string]any, refusal *apiError) {
@@ -527,6 +542,10 @@ func (s *Server) runIn(ctx context.Context, sb *sandbox, r *cellRun, code string
 	r.tell(map[string]any{"k": "end"})
 	r.tell(map[string]any{"k": "execution", "execution": answer})
 	r.finish(answer, nil)
+	if k.ran = append(k.ran, r); len(k.ran) > keepRuns {
+		k.ran[0].forget()
+		k.ran = k.ran[1:]
+	}
 }
 
 // streamCell sends the events of a cell as they come, from the first.
@@ -730,6 +749,11 @@ func (s *Server) shut(sb *sandbox) {
 		if d != nil && !closed[d] {
 			closed[d] = true
 			s.closing.Go(func() { d.Close() }) //nolint:errcheck // it is over
+		}
+	}
+	for _, k := range sb.kernels {
+		for _, r := range k.ran {
+			r.forget()
 		}
 	}
 	sb.kernels, sb.folder = nil, nil

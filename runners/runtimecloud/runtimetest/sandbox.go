@@ -507,6 +507,7 @@ func (s *Server) remove(c *call) (*answer, *apiError) {
 			s.halt(sb, "stopped", "requested", time.Now())
 		}
 		sb.deleted = true
+		sb.files, sb.uploads = nil, nil
 		return ok(map[string]any{
 			"id": sb.id, "kind": "sandbox", "name": nil, "labels": sb.labels, "status": "deleted", "state": "stopping",
 			"deletedAt": sb.ended.UTC().Format(time.RFC3339), "endedAt": nil,

@@ -109,7 +109,7 @@ type Request struct {
 	Method string
 	Path   string // unescaped, with the query
 	Header http.Header
-	Body   []byte
+	Body   []byte // at most its first 64 KiB
 	Time   time.Time
 }
 
@@ -304,7 +304,7 @@ func (s *Server) admit(c *call) bool {
 		path += "?" + c.URL.RawQuery
 	}
 	s.requests = append(s.requests, Request{
-		Step: c.step, Method: c.Method, Path: path, Header: c.Header.Clone(), Body: c.body, Time: time.Now(),
+		Step: c.step, Method: c.Method, Path: path, Header: c.Header.Clone(), Body: bytes.Clone(c.body[:min(len(c.body), 64<<10)]), Time: time.Now(),
 	})
 	if limit := s.MaxConns; s.serving >= or(limit, 64) {
 		return false
