@@ -125,9 +125,6 @@ type described struct {
 	} `json:"annotations"`
 }
 
-// errEnough ends a listing.
-var errEnough = errors.New("enough")
-
 // pages reads pages until there are no more. read reads the one at a cursor and
 // gives the next one.
 func (l *listing) pages(read func(cursor string) (string, error)) error {

@@ -102,7 +102,7 @@ func (l *List) Failure(res fnloop.Result, err error) error {
 	why := strings.TrimSpace(res.Stderr)
 	switch {
 	case err != nil:
-		return fmt.Errorf("Packages: the install: %w", err)
+		return fmt.Errorf("%s: the install: %w", bad.Field, err)
 	case res.ExitCode != nil && *res.ExitCode == 0:
 		return nil
 	case res.TimedOut:
