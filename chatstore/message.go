@@ -24,7 +24,8 @@ type Message struct {
 	// Parent is the run that the message follows, empty for the first: the chat's
 	// Head, or an earlier run to edit the message that followed it.
 	Parent string
-	Text   string
+	// Text is at most MaxText bytes.
+	Text string
 	// Files are pictures, which the model is shown, and other files, which are put
 	// into the work folder of the interpreter.
 	Files []File
@@ -35,6 +36,10 @@ type Message struct {
 	// Decisions are by the IDs of the calls; see [fnloop.Answer.Decide].
 	Decisions map[string]fnloop.Decision
 }
+
+// MaxText is the size of the longest text of a message, in bytes. A service refuses
+// what is far beyond its model's context, and would again with each later message.
+const MaxText = 1 << 20
 
 // MaxForm is the size of the largest form that [ReadForm] reads, in bytes.
 const MaxForm = 32 << 20
@@ -111,6 +116,9 @@ var shown = []string{".png", ".jpg", ".jpeg", ".gif", ".webp"}
 // kept, and puts the prompt into the run.
 func (r *Run) accept(m Message) ([]File, error) {
 	r.Prompt.Text = strings.TrimSpace(clean(m.Text))
+	if len(r.Prompt.Text) > MaxText {
+		return nil, &InputError{"text", fmt.Sprintf("The text has more than %s. Send it as a file.", size(MaxText))}
+	}
 	var files []File
 	parts := slices.Clone(m.Parts)
 	for i, f := range m.Files {

@@ -83,7 +83,7 @@ CREATE TABLE IF NOT EXISTS fnloop_runs (
 	revision BIGINT NOT NULL,  -- counts what was stored
 	created  BIGINT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS fnloop_runs_chat ON fnloop_runs (chat);
+CREATE INDEX IF NOT EXISTS fnloop_runs_chat ON fnloop_runs (chat, created);
 CREATE TABLE IF NOT EXISTS fnloop_files (
 	chat    TEXT NOT NULL REFERENCES fnloop_chats,
 	name    TEXT NOT NULL,

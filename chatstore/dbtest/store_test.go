@@ -192,6 +192,7 @@ func TestStore_refusedMessages(t *testing.T) {
 			{"a parent of another chat", chatstore.Message{Version: 2, Parent: other.ID, Text: "x"}, chatstore.ErrNotFound, "", "conversations must not mix"},
 			{"nothing", chatstore.Message{Version: 2, Parent: c.Head}, nil, "The message is empty.", "there is nothing to go on with"},
 			{"nothing but what is left out", chatstore.Message{Version: 2, Parent: c.Head, Text: " \x00\n"}, nil, "The message is empty.", "it is nothing in the end"},
+			{"a text without end", chatstore.Message{Version: 2, Parent: c.Head, Text: strings.Repeat("x", chatstore.MaxText+1)}, nil, "The text has more than 1 MiB. Send it as a file.", "the API would refuse this and all that follows"},
 			{"nothing, earlier", chatstore.Message{Version: 2, Parent: first.ID}, nil, "Only the last message can be decided on or continued.", "that would repeat what followed"},
 			{"a decision on what does not wait", chatstore.Message{Version: 2, Parent: c.Head, Decisions: approve}, chatstore.ErrConflict, "", "approvals are used once"},
 			{"a decision and a text", chatstore.Message{Version: 2, Parent: c.Head, Text: "x", Decisions: approve}, chatstore.ErrConflict, "", "neither may get lost"},
