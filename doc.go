@@ -69,7 +69,8 @@
 // browser, which is shown what a [View] lets through. A [Hub] keeps runs that
 // outlive the request that started them. Package chatstore keeps their
 // conversations in a database. Packages aisdk and agui write the events
-// for two kinds of front ends, and package otelloop makes traces and metrics.
+// for two kinds of front ends, package otelloop makes traces and metrics, and
+// package mcptool brings the tools of MCP servers and serves tools as one.
 //
 // # Approval
 //

@@ -60,6 +60,7 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	imageName := flags.String("image", "", "the image for docker")
 	model := flags.String("model", cmp.Or(os.Getenv("OPENAI_MODEL"), "gpt-6-astra"), "the model, where OPENAI_API_KEY is set")
 	budget := flags.Int64("budget", 1_000_000, "how many tokens a user may use in a day")
+	servers := flags.String("mcp", "", "a file of MCP servers, as Claude and VS Code have it")
 	traces := flags.String("trace", "", "where traces go: stdout, or an address like http://localhost:4318")
 	drain := flags.Duration("drain", 20*time.Second, "how long answers may go on at the end")
 	if err := flags.Parse(args); err != nil {
@@ -92,9 +93,14 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	defer sessions.Close()
 	store.KeepFiles(sessions)
 
+	others, disconnect, err := serverTools(ctx, *servers, log)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
 	loop := &fnloop.Loop{
 		Model: *model, Instructions: instructions,
-		Tools:  []fnloop.Tool{sessions.Tool(), ordersTool(store.DB), refundTool(store.DB)},
+		Tools:  append([]fnloop.Tool{sessions.Tool(), ordersTool(store.DB), refundTool(store.DB)}, others...),
 		Logger: log,
 	}
 	if key := os.Getenv("OPENAI_API_KEY"); key != "" {

@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/chatstore"
+	"github.com/fnloop/fnloop/mcptool"
 )
 
 // shop makes what the tools look at: the orders of a shop.
@@ -71,4 +75,34 @@ func refundTool(db *sql.DB) fnloop.Tool {
 	})
 	tool.NeedsApproval = fnloop.Always
 	return tool
+}
+
+// serverTools are the tools of a file's MCP servers, whose calls a person approves.
+func serverTools(ctx context.Context, file string, log *slog.Logger) (tools []fnloop.Tool, end func(), err error) {
+	var servers []mcptool.Server
+	if file != "" {
+		data, err := os.ReadFile(file)
+		if err == nil {
+			servers, err = mcptool.ReadServers(data, os.LookupEnv)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("the servers of -mcp: %w", err)
+		}
+	}
+	for i := range servers {
+		servers[i].NeedsApproval, servers[i].Logger = fnloop.Always, log
+	}
+	conns, err := mcptool.ConnectAll(ctx, servers...)
+	for _, c := range conns {
+		more, left := c.Tools(ctx)
+		tools, err = append(tools, more...), errors.Join(err, left)
+	}
+	if err != nil { // what is down keeps nothing from working
+		log.Error("not all tools of -mcp are there", "error", err)
+	}
+	return tools, func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}, nil
 }
