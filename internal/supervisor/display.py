@@ -325,7 +325,9 @@ def shrink(picture):
     """A picture of a size that can be shown, in a mode that can be saved."""
     try:
         width, height = picture.size
-        if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA"):
+        if picture.mode in ("La", "RGBa"):
+            picture = picture.convert(picture.mode.upper())
+        elif picture.mode not in ("1", "I", "I;16", "L", "LA", "P", "RGB", "RGBA"):
             picture = picture.convert("RGB")
         factor = fit(width, height, 1)
         if factor < 1:

@@ -376,7 +376,6 @@ class Session:
         self.drop_stale()
         if self.copy:
             try:
-                os.setpgid(self.copy, self.copy)  # signals to the worker's group are not for it
                 self.write_file("/proc/%d/oom_score_adj" % self.copy, b"%d" % (self.score or 0))
             except OSError:
                 pass

@@ -34,7 +34,7 @@ mkdir, open_fd, unlink, getcwd, chdir, O_FLAGS = (
 set_handler, set_mask, valid_signals = _signal.signal, _signal.pthread_sigmask, _signal.valid_signals
 SIG_BLOCK, SIG_SETMASK, SIGINT = _signal.SIG_BLOCK, _signal.SIG_SETMASK, _signal.SIGINT
 wait_pid, next_signal = os.waitpid, _signal.sigtimedwait
-get_ident = _thread.get_ident
+get_ident, set_group = _thread.get_ident, os.setpgid
 the_modules = sys.modules
 
 
@@ -112,9 +112,9 @@ def hear(n):
 
 
 def flush():
-    for f in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
         try:
-            f.flush()
+            getattr(sys, name).flush()
         except BaseException:
             pass
 
@@ -280,6 +280,9 @@ def spaces(source, name, flags):
 def magic(source, name, flags):
     """Notebook habits: %matplotlib, %pip and the like, and !command. Only a line
     that Python refuses is taken for one."""
+    whole = whole_magic(source)
+    if whole is not None:
+        return whole
     lines = source.split("\n")
     found = False
     for i in range(200):
@@ -297,20 +300,42 @@ def magic(source, name, flags):
     return "\n".join(lines) if found else None
 
 
+def whole_magic(source):
+    """What a first line makes of all the others."""
+    head, _, body = source.strip("\n").partition("\n")
+    word, _, more = head.strip().partition(" ")
+    more = more.strip()
+    if word in ("%%bash", "%%sh"):
+        return "__shell__(%r, program=%r);" % (body, word[2:])
+    if word in ("%%writefile", "%%file") and more:
+        mode = "w"
+        if more.startswith("-a "):
+            mode, more = "a", more[3:].strip()
+        return "open(%r, %r).write(%r);" % (more.strip("'\""), mode, body + "\n")
+    return None
+
+
 def magic_call(line, at):
     mark, rest = line[:1], line[1:].strip()
     word, _, more = rest.partition(" ")
     more = more.strip()
     if mark == "%" and rest[:1] == "%":
-        return "pass" if at == 0 and word in ("%time", "%timeit", "%capture") else None
+        return "pass" if at == 0 and word in ("%time", "%timeit", "%capture", "%python", "%python3") else None
     if mark == "!" and rest:
         return shell(rest)
+    target, equals, command = line.partition("=")
+    if equals and command.strip()[:1] == "!":
+        return "%s = __shell__(%r, lines=True)" % (target.strip(), command.strip()[1:].strip())
+    if line.startswith(("pip install ", "pip3 install ")):
+        return pip(line.partition(" ")[2])
+    if line[-1:] == "?" and line.rstrip("?").replace(".", "").isidentifier():
+        return "help(%s);" % line.rstrip("?")
     if mark != "%":
         return None
     if word in ("matplotlib", "load_ext", "reload_ext", "config", "autoreload", "precision", "pylab"):
         return "pass"
     if word == "pip":
-        return shell("%s -m pip %s" % (sys.executable, more))
+        return pip(more)
     if word in ("ls", "cat", "mkdir", "rm", "cp", "mv", "pwd"):
         return shell(rest)
     if word in ("sh", "bash") and more:
@@ -319,11 +344,45 @@ def magic_call(line, at):
         return more
     if word == "cd" and more:
         return "__import__('os').chdir(%r)" % more
+    if word in ("env", "set_env") and "=" in more:
+        return "__import__('os').environ.__setitem__(%r, %r);" % tuple(p.strip() for p in more.split("=", 1))
+    if word == "run" and more:
+        return "exec(compile(open(%r).read(), %r, 'exec'));" % (more, more)
     return None
 
 
+def pip(arguments):
+    return shell("%s -m pip %s" % (sys.executable, arguments))
+
+
 def shell(command):
-    return "(__import__('sys').stdout.flush(), __import__('subprocess').run(%r, shell=True), None)[2];" % command
+    return "__shell__(%r);" % command
+
+
+def run_shell(command, lines=False, program=None):
+    """Runs a command, with {name} and $name replaced by the values of variables
+    of the session, and gives its output by lines if they are asked for."""
+    import re
+    import subprocess
+
+    def value(found):
+        if found.group(2) not in own.space:
+            return found.group(0)
+        try:
+            return str(eval(found.group(1) or found.group(2), own.space))
+        except Exception:
+            return found.group(0)
+
+    flush()
+    if program:
+        subprocess.run([program, "-c", command])
+        return None
+    command = re.sub(r"\{(([^\W\d]\w*)[^{}]*)\}", value, command)
+    command = re.sub(r"()\$([^\W\d]\w*)", value, command)
+    if lines:
+        return subprocess.run(command, shell=True, stdout=subprocess.PIPE).stdout.decode(errors="replace").splitlines()
+    subprocess.run(command, shell=True)
+    return None
 
 
 def run_cell(source):
@@ -418,7 +477,7 @@ def describe(err):
     try:
         import traceback
         fill_linecache()
-        made = traceback.TracebackException(kind, err, err.__traceback__, **own.trace_options)
+        made = traceback.TracebackException(kind, err, err.__traceback__, limit=limit(err), **own.trace_options)
         drop_frames(made, 0)
         lines = list(made.format())
         if not made.stack and lines[0].startswith("Traceback"):
@@ -427,6 +486,14 @@ def describe(err):
     except BaseException:
         trace = "%s: %s\n" % (name, value) if value else name + "\n"
     return clip(name, 200), clip(value, 4096), trace
+
+
+def limit(err):
+    """How many frames of an exception are looked at: of very many the last."""
+    frame, n = err.__traceback__, 0
+    while frame is not None and n < 2000:
+        frame, n = frame.tb_next, n + 1
+    return None if frame is None else -200
 
 
 def shorten(lines):
@@ -530,6 +597,10 @@ def leave_child(err):
 
 def mend():
     """Puts back what a cell has replaced or closed and the next one needs."""
+    for space, first in ((builtins.__dict__, own.builtins), (sys.__dict__, own.sys)):
+        if len(space) < len(first):  # some are gone
+            for name, value in first.items():
+                space.setdefault(name, value)
     for i, (fd, identity) in enumerate(own.streams):
         try:
             now = fstat(i)
@@ -541,7 +612,7 @@ def mend():
             dup2(fd, i, True)
         except OSError:
             pass
-    sys.stdin, sys.stdout, sys.stderr = own.std
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = own.std
     try:
         i, o, e = own.std
         whole = not (i.closed or o.closed or e.closed)
@@ -552,9 +623,6 @@ def mend():
     sys.displayhook, sys.excepthook = own.displayhook, sys.__excepthook__
     sys.settrace(None)
     sys.setprofile(None)
-    for name in ("input", "display"):
-        if name not in builtins.__dict__:
-            builtins.__dict__[name] = own.builtins[name]
     if the_modules.get("__main__") is not own.main:
         the_modules["__main__"] = own.main
     own.space["__builtins__"] = builtins
@@ -605,8 +673,10 @@ def make_copy():
     # children is not to meet it. No hook of Python's runs, which would give it
     # other random numbers; there is one thread, so that no lock is held.
     parent_and_signal = 0x8000 | 17
+    join_group(1)  # the supervisor's: what the next cell does to its own is not for the copy
     pid = ctypes.call_function(syscall, (own.clone, parent_and_signal, 0, 0, 0, 0))
     if pid != 0:
+        join_group(0)
         write(own.events, COPIED + number(max(pid, 0)))
         return
     # What a copy does before it is woken costs it pages of its own. The
@@ -615,6 +685,7 @@ def make_copy():
         while not read(own.go, 1):
             exit_now(0)
         own.pid = getpid()
+        join_group(0)
         del own.heard[:]  # a cell that was sent meanwhile is the other's
         adjust(300)
         # What came for everybody in the meantime is not for this one.
@@ -624,6 +695,13 @@ def make_copy():
         tell(b"r")
     except BaseException:
         exit_now(73)
+
+
+def join_group(group):
+    try:
+        set_group(0, group)
+    except OSError:  # a cell has begun a session
+        pass
 
 
 def touch():
@@ -690,8 +768,8 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
         pass
     sys.path.insert(0, folder)
     sys.argv[:] = [""]
-    own.builtins = {"input": no_input, "display": display}
-    builtins.__dict__.update(own.builtins)
+    builtins.__dict__.update(input=no_input, display=display, __shell__=run_shell)
+    own.builtins, own.sys = dict(builtins.__dict__), dict(sys.__dict__)
     sys.breakpointhook = no_debugger
     os.register_at_fork(after_in_child=after_fork)
     sys.meta_path.insert(0, Hook())
@@ -727,8 +805,10 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
             said = one_cell(source)
             del source
             flush()
-            mend()
-            tell_long(b"c", b"D", said)
+            try:
+                mend()
+            finally:
+                tell_long(b"c", b"D", said)
         except BaseException:
             # A handler of a cell's own can strike at any time.
             if getpid() != own.pid:

@@ -37,6 +37,87 @@ func TestSessionsWarm(t *testing.T) {
 	runnertest.RunSessions(t, func(*testing.T) fnloop.Runner { return r })
 }
 
+// pythons are the interpreters of this machine that the runner takes, by version.
+func pythons(t *testing.T) map[string]string {
+	t.Helper()
+	paths := []string{"/usr/bin/python3"}
+	for minor := 8; minor < 30; minor++ {
+		if path, err := exec.LookPath(fmt.Sprintf("python3.%d", minor)); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	home, _ := os.UserHomeDir()
+	more, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3"))
+	found := make(map[string]string)
+	for _, path := range append(paths, more...) {
+		out, err := exec.Command(path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.executable)").Output()
+		version, exe, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
+		var minor int
+		if _, scanned := fmt.Sscanf(version, "3.%d", &minor); err == nil && ok && scanned == nil && minor >= 8 {
+			found[version] = exe // a shim would not be found in the sandbox
+		}
+	}
+	return found
+}
+
+// The core of what a session promises, on each Python that is here.
+func TestSessionsOfEachPython(t *testing.T) {
+	need(t)
+	for version, path := range pythons(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			r := open(t, &bubblewrap.Runner{Python: path})
+			s := openSession(t, r, interpreter.Config{Limits: fnloop.Limits{Time: 20 * time.Second}, Grace: time.Second})
+			assert.Equal(t, version, s.Info().Python)
+			for _, c := range []struct {
+				source string
+				want   string // the value of the last expression, or the name of the error
+				limit  time.Duration
+			}{
+				{source: "x = [1]\nx", want: "[1]"},
+				{source: "x.append(2); print('out')", want: ""},
+				{source: "def f(n): return n * n\n[f(k) for k in x]", want: "[1, 4]"},
+				{source: "1/0", want: "ZeroDivisionError"},
+				{source: "def (", want: "SyntaxError"},
+				{source: "from __future__ import annotations\nimport dataclasses, pickle, asyncio, os, time, sys", want: ""},
+				{source: "@dataclasses.dataclass\nclass D:\n    a: int\npickle.loads(pickle.dumps(D(1)))", want: "D(a=1)"},
+				{source: "await asyncio.sleep(0)\n[i async for i in g()] if 'g' in globals() else 'none'", want: "'none'"},
+				{source: "await asyncio.sleep(60)", want: "timeout", limit: 300 * time.Millisecond},
+				{source: "time.sleep(60)", want: "timeout", limit: 300 * time.Millisecond},
+				{source: "asyncio.run(asyncio.sleep(0, 7))", want: "7"},
+				{source: "from multiprocessing import Pool\nwith Pool(2) as p: r = p.map(f, range(3))\nr", want: "[0, 1, 4]"},
+				{source: "input()", want: "EOFError"},
+				{source: "exit()", want: ""},
+				{source: "sys.exit('bad')", want: "SystemExit"},
+				{source: "os._exit(3)", want: "Exit"},
+				{source: "x, os.getpid() > 1", want: "([1, 2], True)"},
+				{source: "import ctypes; ctypes.string_at(0)", want: "Crash"},
+				{source: "!echo hi", want: ""},
+				{source: "def deep(n): return deep(n + 1)\ndeep(0)", want: "RecursionError"},
+				{source: "import threading; t = threading.Thread(target=display, args=(5,)); t.start(); t.join(); x", want: "[1, 2]"},
+				{source: "open('f', 'w').write('a' * 5);", want: ""},
+				{source: "os.path.getsize('f')", want: "5"},
+			} {
+				e, err := s.Run(t.Context(), interpreter.Cell{Source: c.source, Limits: fnloop.Limits{Time: c.limit}})
+				require.NoError(t, err)
+				main, _ := e.Main()
+				got := string(main.Data["text/plain"])
+				switch {
+				case e.Status == interpreter.StatusTimeout:
+					got = string(e.Status)
+				case e.Error != nil:
+					got = e.Error.Name
+				}
+				assert.Equal(t, c.want, got, "%s\n%s", c.source, e.Text())
+				assert.Nil(t, e.Loss, c.source)
+			}
+			res, err := r.Run(t.Context(), fnloop.Program{Source: "import sys; print('%d.%d.%d' % sys.version_info[:3])"})
+			require.NoError(t, err)
+			assert.Equal(t, version+"\n", res.Stdout)
+		})
+	}
+}
+
 // openSession opens a session that the test closes.
 func openSession(t *testing.T, r fnloop.Runner, c interpreter.Config) *interpreter.Session {
 	t.Helper()

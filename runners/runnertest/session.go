@@ -441,6 +441,10 @@ var stopping = []sessionCase{
 		do: interrupts,
 	},
 	{
+		name: "stop/early", why: "an interrupt that comes as the cell begins ends it as soon as any", lack: []string{"fast"},
+		do: earlyInterrupts,
+	},
+	{
 		name: "stop/context", why: "the end of the caller's context ends the cell and not the session",
 		do: contexts,
 	},
@@ -633,6 +637,16 @@ var deaths = []sessionCase{
 			{source: "x = 2; os.kill(-1, signal.SIGINT)", check: func(*outcome) {}},
 			{source: "x", check: gives("2")},
 		},
+	},
+	{
+		name: "death/group", why: "a kill of the interpreter's process group does not reach the copy, however early it comes", lack: []string{"copy"},
+		cells: append([]cell{{source: "import os; x = 0", check: fine}}, repeat(20, func(i int) []cell {
+			return []cell{
+				{source: "x += 1", check: fine},
+				{source: "os.kill(0, 9)", check: restored(interpreter.StatusError, interpreter.CauseSignal)},
+				{source: "x, os.getpgid(0) == os.getpid()", check: gives(fmt.Sprintf("(%d, True)", i+1))},
+			}
+		})...),
 	},
 	{
 		name: "death/error", why: "an exception leaves what the cell did until then",

@@ -48,6 +48,45 @@ func interrupts(t *testing.T, n *notebook) {
 	gives("1")(n.run(t, "x"))
 }
 
+func earlyInterrupts(t *testing.T, n *notebook) {
+	n.run(t, "import time; x = 1")
+	var late []time.Duration
+	for i := range 40 {
+		done := make(chan *outcome, 1)
+		go func() {
+			e, err := n.Run(t.Context(), interpreter.Cell{Source: "time.sleep(60)", Limits: fnloop.Limits{Time: 10 * time.Second}})
+			if err != nil {
+				t.Errorf("Run() error = %v", err)
+			}
+			done <- &outcome{T: t, Execution: e}
+		}()
+		time.Sleep(time.Duration(i) * 50 * time.Microsecond)
+		begin := time.Now()
+		for {
+			ran, err := n.Interrupt(t.Context())
+			if err != nil {
+				t.Fatalf("Interrupt() error = %v", err)
+			}
+			if ran {
+				break
+			}
+			time.Sleep(50 * time.Microsecond) // it waits to begin
+		}
+		o := <-done
+		o.is(interpreter.StatusInterrupted)
+		if o.Restored || o.Loss != nil {
+			t.Errorf("an interrupt cost the interpreter")
+		}
+		if took := time.Since(begin); took > 400*time.Millisecond {
+			late = append(late, took)
+		}
+	}
+	if len(late) > 3 { // a few are the machine's
+		t.Errorf("%d of 40 took long: %v", len(late), late)
+	}
+	gives("1")(n.run(t, "x"))
+}
+
 func contexts(t *testing.T, n *notebook) {
 	n.run(t, "x = 1")
 	for _, source := range []string{"while True: pass", "import time; time.sleep(60)"} {
@@ -235,6 +274,30 @@ var results = []sessionCase{
 		},
 	},
 	{
+		name: "result/deleted", why: "what a cell deletes of the interpreter's own is there again", lack: []string{"fast"},
+		cells: []cell{
+			{source: "import builtins\nfor n in list(vars(builtins)): builtins.__dict__.pop(n)", check: anyEnd},
+			{source: "import json; display(json.dumps([len('abc')])); 1 + 1", check: gives("2")},
+			{source: "1/0", check: raises("ZeroDivisionError", "1/0")},
+			{source: "import sys\nfor n in list(vars(sys)): delattr(sys, n)", check: within(2 * time.Second)},
+			{source: "import csv, sys; print(len(sys.argv)); sys.path[0]", check: and(gives("'/tmp/workspace'"), printed("1\n"))},
+			{source: "sys.__dict__.clear(); sys.__stdout__ = 5", check: within(2 * time.Second)},
+			{source: "print(1)", check: writes("1\n")},
+			{source: "globals().clear()", check: fine},
+			{source: "1 + 1", check: gives("2")},
+			{source: "import os; os.chdir('/'); os.rmdir('/tmp/workspace')", check: anyEnd},
+			{source: "1 + 1", check: gives("2")},
+		},
+	},
+	{
+		name: "result/deep-error", why: "an error out of very many frames is told as soon as any", lack: []string{"fast"},
+		config: interpreter.Config{Limits: fnloop.Limits{Time: 60 * time.Second, Memory: 1 << 30}},
+		cells: []cell{
+			{source: "import sys, time; sys.setrecursionlimit(200_000)\ndef f(n): return f(n + 1)\nt = time.monotonic()\ntry: f(0)\nexcept RecursionError: took = time.monotonic() - t", check: anyEnd},
+			{source: "sys.setrecursionlimit(20_000) if 'took' in globals() else sys.setrecursionlimit(1000)\nf(0)", check: raises("RecursionError", "return f(n + 1)")},
+		},
+	},
+	{
 		name: "result/underscore", why: "the last value is at hand, unless the name is taken",
 		cells: []cell{
 			{source: "41", check: fine},
@@ -278,7 +341,27 @@ var results = []sessionCase{
 			{source: "```python\ny + 1\n```", check: gives("6")},
 			{source: "y\u00a0= 8\ny", check: gives("8")},
 			{source: "%nonsense", check: raises("SyntaxError")},
-			{source: "%pip --version", check: func(o *outcome) { o.Helper(); fine(o) }},
+			{source: "%pip --version", check: fine},
+			{source: "v = [1, 2]\n!echo {v} {v[1]} $v '{a,b}' {nobody} $0{v[9]}", check: printed("[1, 2] 2 [1, 2] {a,b} {nobody} /bin/sh{v[9]}\n")},
+			{source: "if v:\n    lines = !printf 'one\\ntwo\\n'\nlines", check: gives("['one', 'two']")},
+			{source: "%%bash\nfor i in 1 2; do echo $i; done", check: writes("1\n2\n")},
+			{source: "%%writefile made.py\ndef f():\n    return 42", check: fine},
+			{source: "%%writefile -a made.py\nz = f()", check: fine},
+			{source: "from made import z\n%run made.py\nz, f.__module__", check: gives("(42, '__main__')")},
+			{source: "%env NAME = value\nimport os; os.environ['NAME']", check: gives("'value'")},
+			{source: "len?", check: func(o *outcome) {
+				o.Helper()
+				fine(o)
+				if !strings.Contains(o.Stdout, "len") {
+					o.Errorf("stdout = %q, want help", o.Stdout)
+				}
+			}},
+			{source: "pip install --help", check: func(o *outcome) {
+				o.Helper()
+				if o.Status == interpreter.StatusError {
+					o.Errorf("the command is a %s", o.Error.Name)
+				}
+			}},
 		},
 	},
 	{
@@ -499,6 +582,17 @@ func figures(want int) func(*outcome) {
 	}
 }
 
+// pictures is the check of a cell that shows so many pictures, blank or not.
+func pictures(want int) func(*outcome) {
+	return func(o *outcome) {
+		o.Helper()
+		fine(o)
+		if got := len(o.images()); got != want {
+			o.Errorf("%d pictures, want %d", got, want)
+		}
+	}
+}
+
 // slow is for the first import of a large library.
 var slow = interpreter.Config{Limits: fnloop.Limits{Time: 30 * time.Second, Memory: 512 << 20}}
 
@@ -663,6 +757,8 @@ var showing = []sessionCase{
 		cells: []cell{
 			{source: "from PIL import Image, ImageDraw\ni = Image.new('RGB', (64, 32)); ImageDraw.Draw(i).line((0, 0, 9, 9), fill='red'); i", check: figures(1)},
 			{source: "i.resize((9000, 4500))", check: figures(1)},
+			{source: "modes = '1 L P RGB RGBA CMYK YCbCr LAB HSV I F LA RGBX RGBa La I;16'.split()\nfor m in modes[:8]: display(Image.new(m, (8, 8)))", check: pictures(8)},
+			{source: "for m in modes[8:]: display(Image.new(m, (8, 8)))", check: pictures(8)},
 		},
 	},
 }
