@@ -12,6 +12,11 @@
 // the cell ran: the variables are as they were, and [Execution.Restored] says so.
 // If there is no copy, [Execution.Loss] says what is gone. No cell is run twice.
 //
+// Some runners keep an interpreter by themselves. [Session.Ref] then names it, and
+// [Resume] finds it again in this process or another; [Session.Fork] and
+// [Session.Snapshot] copy it. [Sessions] use this to find the session of a
+// conversation again.
+//
 // The code of a session has the same sandbox as a program of the runner: no
 // network, no file of the host, and limits on memory, processes and time.
 // Do not trust what comes out of it: HTML and SVG of a [Display] can hold scripts.

@@ -40,11 +40,12 @@ func broken(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
-	_, dial := errors.AsType[*net.OpError](e.Err)
+	op, dialled := errors.AsType[*net.OpError](e.Err)
+	dialled = dialled && op.Op == "dial"
 	switch {
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusPaymentRequired, e.Status == http.StatusForbidden,
 		slices.Contains(brokenCodes, e.Code), slices.Contains(finalCodes, e.Code),
-		e.Op == "create" && !e.wantsRoom() && (e.Status == 0 || e.redirected() || e.Status >= 500), dial:
+		e.Op == "create" && !e.wantsRoom() && (e.Status == 0 || e.redirected() || e.Status >= 500), dialled:
 		return fnloop.Unavailable(err)
 	}
 	return err

@@ -104,8 +104,10 @@ func (s *session) Fork(ctx context.Context, n int) (_ []interpreter.Driver, err 
 
 // copyIn takes over one copy of the session.
 func (s *session) copyIn(ctx context.Context, j *job, sb *sandbox) (interpreter.Driver, error) {
-	if err := s.client.awaitRunning(ctx, sb); err != nil {
-		return nil, err
+	if sb.State != "paused" { // as its source may have been: what comes next wakes it
+		if err := s.client.awaitRunning(ctx, sb); err != nil {
+			return nil, err
+		}
 	}
 	c := s.runner.newSession(s.client, interpreter.Config{Grace: s.grace, Preload: s.preload}, s.limits, s.language)
 	c.sandbox, c.label, c.asked, c.vcpu, c.memory = sb.ID, j.run, j.asked, sb.VCPU, sb.MemoryMiB
