@@ -3,7 +3,6 @@ package main
 import (
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/fnloop/fnloop/cmd/askpy/internal/terminal"
 )
@@ -28,10 +27,13 @@ func splitPackages(s string) (packages []string) {
 // installing shows how an install of packages goes on: that there is one in a line
 // of its own, what is done as it is done, and with --verbose all of it.
 func installing(p *terminal.Progress) func(string) {
-	var once sync.Once
+	said := false
 	return func(line string) {
-		once.Do(func() { p.Note(line) })
-		p.Start(line)
-		p.Detail(line)
+		if p.Start(line); said {
+			p.Detail(line)
+			return
+		}
+		said = true
+		p.Note(line)
 	}
 }

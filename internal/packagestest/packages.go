@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -333,7 +334,7 @@ func hostile(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
 	const start = "import os; os.environ['STARTED'] = os.environ.get('STARTED', '') + ' %d' % (os.getpid() == 1); os.write(1, b'Z\\0\\0\\0\\0')\n"
 	for _, c := range []struct {
 		wheel Wheel
-		want  string // of a program that imports it, or empty if it cannot be installed
+		want  string // what a program that imports it prints, as an expression; empty if it cannot be installed
 	}{
 		{Wheel{Name: "climber", Files: map[string]string{up + outside[1:]: "", "climber.py": ""}}, ""},
 		{Wheel{Name: "absolute", Files: map[string]string{outside: "", "absolute.py": ""}}, ""},
@@ -341,12 +342,12 @@ func hostile(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
 		{Wheel{Name: "scripted", Files: map[string]string{"scripted-1.data/scripts/" + up + outside[1:]: "", "scripted.py": ""}}, ""},
 		{
 			Wheel{Name: "linker", Files: map[string]string{"linker.py": "import os; print(os.path.islink(os.path.dirname(__file__) + '/passwd'))"}, Links: map[string]string{"passwd": "/etc/passwd"}},
-			"False\n",
+			`False\n`,
 		},
-		{Wheel{Name: "recorder", Files: map[string]string{"recorder.py": "print(1)"}, RawRecord: up + outside[1:] + ",,\n/etc/passwd,sha256=AAAA,1\nrecorder.py,sha256=BBBB,99\n"}, "1\n"},
+		{Wheel{Name: "recorder", Files: map[string]string{"recorder.py": "print(1)"}, RawRecord: up + outside[1:] + ",,\n/etc/passwd,sha256=AAAA,1\nrecorder.py,sha256=BBBB,99\n"}, `1\n`},
 		{
 			Wheel{Name: "starter", Files: map[string]string{"starter.py": "import os; print(os.environ['STARTED'])", "starter.pth": start, "sitecustomize.py": start, "usercustomize.py": start}},
-			"Z\x00\x00\x00\x00Z\x00\x00\x00\x00Z\x00\x00\x00\x00 0 0 0\n",
+			`(Z\x00{4}){2,3}( 0){2,3}\n`, // Debian has a sitecustomize of its own, which may come first
 		},
 	} {
 		t.Run(c.wheel.Name, func(t *testing.T) {
@@ -358,7 +359,7 @@ func hostile(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
 			switch {
 			case c.want == "":
 				refused(t, err)
-			case err != nil || res.Stdout != c.want || *res.ExitCode != 0:
+			case err != nil || !regexp.MustCompile("^"+c.want+"$").MatchString(res.Stdout) || *res.ExitCode != 0:
 				t.Errorf("Run() = %s, %v; want it to print %q", res.Text(), err, c.want)
 			}
 			if _, err := os.Lstat(outside); err == nil {

@@ -142,8 +142,10 @@ if status:
         logged = ""
     if "No space left on device" in text:
         stop("the disk is full")
-    if "Cannot unpack file" in text or "ResolutionImpossible" in text:
-        pass
+    if "ResolutionImpossible" in text:
+        stop("no versions of them go together")
+    elif "connection broken by" in text or "error sending request" in text:
+        stop("the index cannot be reached from the sandbox of the install")
     elif "No sources permitted for" in logged or "no usable wheels" in text:
         stop("one of them has no wheel for Python %d.%d here, only its source, which is not built: name another version, "
              "or allow it with --no-binary=NAME among the packages" % sys.version_info[:2])
