@@ -29,12 +29,25 @@ var errLeft = errors.New("the chat is over")
 // chat is the command that asks again and again in one conversation. It gives the
 // exit status.
 func (q *question) chat(ctx context.Context) int {
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // it stops a run, and nothing else
-	prompts, err := q.openChat(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return exitInterrupted
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)  // from here on it stops what goes on, and not the program
+	opening, stop := context.WithCancel(ctx) // which what is opened may hold on to
+	defer stop()
+	opened := make(chan struct{})
+	go func() {
+		select {
+		case <-interrupts:
+			stop()
+		case <-opened:
 		}
+	}()
+	prompts, err := q.openChat(opening)
+	close(opened)
+	switch {
+	case err != nil && opening.Err() != nil:
+		complain(q.stderr, "interrupted")
+		return exitInterrupted
+	case err != nil:
 		return q.fail(err)
 	}
 	_, typed := prompts.(*terminal.Editor)

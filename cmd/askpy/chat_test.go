@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -267,6 +269,23 @@ func TestChat_terminated(t *testing.T) {
 		t.Errorf("the terminal shows nothing that is typed: %q", got)
 	}
 	x.end(0)
+}
+
+// What a chat waits for at its beginning can be given up, as the download of an image.
+func TestChat_interruptedOpening(t *testing.T) {
+	begun := make(chan struct{}, 9)
+	engine := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer engine.Close()
+	server := responsestest.NewServer()
+	defer server.Close()
+	x, _ := chatOnTerminal(t, server, t.TempDir(), "chat --runner docker", "DOCKER_HOST=tcp://"+engine.Listener.Addr().String())
+	<-begun
+	x.send("\x03")
+	x.expect(`askpy: interrupted\r\n`)
+	x.end(130)
 }
 
 // A terminal that cannot move its cursor has lines, as a pipe has.
