@@ -179,7 +179,7 @@ const endings = {
   cancelled: "Stopped.", deadline: "The time was up.",
   max_turns: "The model made too many rounds of calls.", max_tokens: "Your budget of tokens is used up.", max_calls: "The model made too many calls.",
   truncated: "The answer was cut at its greatest length.", filtered: "The answer was held back by a content filter.",
-  refused: "", empty: "The model gave no answer.", request: "The model could not be reached.", stream: "The connection to the model broke off.",
+  refused: "", empty: "The model gave no answer.", request: "The model could not be reached, or did not take the message.", stream: "The connection to the model broke off.",
   failed: "The model failed.", aborted: "A tool has stopped the run; the log of the server says why.",
 };
 
