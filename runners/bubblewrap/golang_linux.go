@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,12 +67,11 @@ func (h *host) findGo() {
 		for dir := lib; err == nil && dir != filepath.Dir(cache); dir = filepath.Dir(dir) {
 			err = os.Chmod(dir, 0o755) // whatever this process's umask is
 		}
-		switch {
-		case err == nil:
-			h.golang.root, h.golang.dir = root, lib
-		case h.logger != nil:
-			h.logger.LogAttrs(context.Background(), slog.LevelWarn, "programs of Go cannot be run, as its library cannot be kept", slog.Any("err", err))
+		if err != nil {
+			h.warn("programs of Go cannot be run, as its library cannot be kept", err)
+			return
 		}
+		h.golang.root, h.golang.dir = root, lib
 		return
 	}
 }

@@ -232,6 +232,13 @@ func atLeast(version string, major, minor int) bool {
 	return errX == nil && errY == nil && (x > major || x == major && y >= minor)
 }
 
+// warn logs what goes wrong beside programs.
+func (h *host) warn(message string, err error) {
+	if h.logger != nil {
+		h.logger.LogAttrs(context.Background(), slog.LevelWarn, message, slog.Any("err", err))
+	}
+}
+
 // findPython asks the interpreter itself where its files are: the name that
 // it was found by may be a link or a wrapper.
 func (h *host) findPython(ctx context.Context, python string) error {

@@ -1,8 +1,8 @@
 // Package bubblewrap runs programs in sandboxes that bubblewrap makes from the
 // kernel's namespaces, without a daemon and without privileges.
 //
-// A program finds a read-only root with the system's libraries and a Python
-// interpreter, a small writable /tmp and /dev/shm, and an environment of a
+// A program finds a read-only root with the system's libraries, a Python
+// interpreter and what the host has of other languages, a small writable /tmp and /dev/shm, and an environment of a
 // dozen fixed variables. It finds no network but a loopback interface of its
 // own, no file of the host outside the interpreter's, no process but its own,
 // no capability, no way to a new user namespace, and a seccomp filter in front
@@ -66,8 +66,9 @@ type Runner struct {
 	// this machine, negative no bound.
 	MaxPrograms int
 	// Binds are further folders of the host that programs can read, such as the
-	// libraries of an interpreter that has them elsewhere. They must not hold
-	// secrets.
+	// libraries of an interpreter that has them elsewhere, or a language that is
+	// not under /usr: the bin of each comes first on the search path. They must not
+	// hold secrets.
 	Binds []string
 	// Cgroup is the directory of a cgroup (version 2) that was delegated to this
 	// process and has the memory and pids controllers enabled for its children.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/language"
 	"github.com/fnloop/fnloop/internal/lazy"
 	"github.com/fnloop/fnloop/internal/limit"
 	"github.com/fnloop/fnloop/internal/pool"
@@ -189,10 +191,15 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	}
 	defer r.host.Leave()
 	limits := r.bounds().Limits(fnloop.Limits{})
-	languages, err := r.languages(ctx, h)
-	if err != nil {
-		return fnloop.Environment{}, err
-	}
+	var languages language.Set
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { // while the packages are listed
+		var err error
+		if languages, err = r.languages(ctx, h); err != nil && ctx.Err() == nil {
+			h.warn("other languages than Python are not known", err) // the next call that needs them looks again
+		}
+	})
 	h.inspecting.Lock()
 	defer h.inspecting.Unlock()
 	if !h.inspected {
@@ -205,6 +212,7 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		}
 		h.packages, h.inspected = supervisor.Lines(res.Stdout), true
 	}
+	looking.Wait()
 	return fnloop.Environment{
 		Python:    h.protection.PythonVersion,
 		Languages: languages.Languages(h.protection.PythonVersion),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fnloop/fnloop"
@@ -184,10 +185,15 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 	}
 	defer r.engine.Leave()
 	limits := r.bounds().Limits(fnloop.Limits{})
-	languages, err := r.languages(ctx, e)
-	if err != nil {
-		return fnloop.Environment{}, err
-	}
+	var languages language.Set
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { // while the packages are listed
+		var err error
+		if languages, err = r.languages(ctx, e); err != nil && ctx.Err() == nil {
+			e.logger.warn("other languages than Python are not known", slog.Any("err", err)) // the next call that needs them looks again
+		}
+	})
 	e.inspecting.Lock()
 	defer e.inspecting.Unlock()
 	if e.python == "" {
@@ -202,6 +208,7 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		}
 		e.python, e.packages = found[0], found[1:]
 	}
+	looking.Wait()
 	return fnloop.Environment{
 		Python:    e.python,
 		Languages: languages.Languages(e.python),
