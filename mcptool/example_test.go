@@ -155,6 +155,33 @@ func ExampleServer() {
 		}
 		tools = append(tools, more...)
 	}
+	loop := &fnloop.Loop{Model: "gpt-6-astra", Tools: tools}
+	if err := loop.Check(ctx); err != nil {
+		log.Print(err)
+	}
+}
+
+// The servers that another program has been told of.
+func ExampleReadServers() {
+	file := `{"mcpServers": {
+		"notes": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "${HOME}/notes"]},
+		"tracker": {"type": "http", "url": "https://tracker.example/mcp", "headers": {"Authorization": "Bearer ${TRACKER_TOKEN}"}}
+	}}`
+	home := map[string]string{"HOME": "/home/you", "TRACKER_TOKEN": "secret"}
+	servers, err := mcptool.ReadServers([]byte(file), func(name string) (string, bool) { // os.LookupEnv, as a rule
+		value, ok := home[name]
+		return value, ok
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, s := range servers {
+		fmt.Println(s.Name, s.Command+s.URL, s.Args)
+	}
+	// Output:
+	// notes npx [-y @modelcontextprotocol/server-filesystem /home/you/notes]
+	// tracker https://tracker.example/mcp []
 }
 
 // The names are a function of the pair, so that a stored conversation means the

@@ -42,8 +42,8 @@ type ServeOptions struct {
 	// nothing else may be written to its standard output.
 	Stdin  io.Reader
 	Stdout io.Writer
-	// Logger receives what clients do that they should not, and errors of tools that
-	// clients are not told. Nil discards it.
+	// Logger receives errors of tools that clients are not told, and of requests over
+	// HTTP. Nil discards them.
 	Logger *slog.Logger
 }
 
@@ -140,7 +140,7 @@ func (o *ServeOptions) server(ctx context.Context, tools []fnloop.Tool) (*mcp.Se
 		name, v = "fnloop", version.Version
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: name, Version: v}, &mcp.ServerOptions{
-		Instructions: o.Instructions, Logger: o.logger(),
+		Instructions: o.Instructions,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 	})
 	offered := make(map[string]bool)
