@@ -7,3 +7,8 @@
 // ([Copy]), by this process, which trusts nothing of it. A runner keeps layers
 // where its sandboxes can have them: in a [Store], or in an engine.
 package pylayer
+
+import "time"
+
+// Unused is how long a layer that nobody uses is kept.
+const Unused = 30 * 24 * time.Hour

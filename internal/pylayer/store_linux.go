@@ -22,9 +22,6 @@ import (
 	"github.com/fnloop/fnloop/internal/flock"
 )
 
-// Unused is how long a layer that nobody uses is kept.
-const Unused = 30 * 24 * time.Hour
-
 // A Store keeps layers in a folder of this machine, for all processes of a user.
 //
 // Each layer has a folder with the name of its key:
