@@ -122,6 +122,7 @@ func says(t *testing.T, n int, tool, code string) responsestest.Reply {
 // those in fixtures.
 func TestFixtures(t *testing.T) {
 	needSandbox(t)
+	t.Setenv("TMPDIR", t.TempDir()) // where figures go
 	for _, c := range conversations {
 		t.Run(c.file, func(t *testing.T) {
 			replies := c.model(t)
@@ -167,6 +168,7 @@ func TestFixtures(t *testing.T) {
 // there: the code runs, and what comes of it is kept.
 func TestFixturesReplay(t *testing.T) {
 	needSandbox(t)
+	t.Setenv("TMPDIR", t.TempDir()) // where figures go
 	for _, c := range conversations {
 		t.Run(c.file, func(t *testing.T) {
 			args := append([]string{"--runner", "bubblewrap", "--replay", filepath.Join("../../fixtures", c.file)}, c.args...)

@@ -35,17 +35,17 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		os.Setenv("ASKPY_HOME", home)
-		defer os.RemoveAll(home)
+		os.Setenv("ASKPY_HOME", home) // leakFree removes it
 	}
 	testscript.Main(leakFree{m}, map[string]func(){"askpy": main.Main})
 }
 
-// leakFree runs tests and then looks for goroutines that they left.
+// leakFree runs tests and then looks for goroutines and files that they left.
 type leakFree struct{ *testing.M }
 
 func (m leakFree) Run() int {
 	code := m.M.Run()
+	os.RemoveAll(os.Getenv("ASKPY_HOME"))
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
