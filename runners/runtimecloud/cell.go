@@ -33,6 +33,9 @@ const (
 	backstop = time.Minute
 	// stopTime is how long an interrupt may take beside the grace.
 	stopTime = 5 * time.Second
+	// maxPrinted is how much a cell may print before it is stopped. What is shown of
+	// it is far less, and all of it comes over the network.
+	maxPrinted = 16 << 20
 	// maxRefs is how much of the values that come by reference is fetched for one
 	// cell, in bytes, and fetchTime how long that may take.
 	maxRefs   = interpreter.MaxDisplayBytes
@@ -128,17 +131,11 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
-// A cellEvent is one line of the answer to a cell. Each kind is decoded by itself:
-// what else a line has is nobody's business.
+// A cellEvent is what is read of each line of the answer to a cell. The rest of a
+// line is read by its kind: what else it has is nobody's business.
 type cellEvent struct {
-	K    string `json:"k"`
-	line json.RawMessage
-}
-
-func (e *cellEvent) UnmarshalJSON(b []byte) error {
-	type plain cellEvent
-	e.line = bytes.Clone(b)
-	return json.Unmarshal(b, (*plain)(e))
+	K    string          `json:"k"`
+	Text json.RawMessage `json:"text"`
 }
 
 // Run implements [interpreter.Driver].
@@ -233,10 +230,14 @@ func (s *session) run(ctx context.Context, source string, limits fnloop.Limits, 
 			return e, nil
 		}
 		return e, errReleased
-	case w.killed && c.answer == nil:
+	case w.killed:
 		// The interpreter was ended, and its stream said nothing of it.
 		e.Status, e.Cause = w.status(), w.cause()
 		e.Loss = &interpreter.Loss{Cause: e.Cause, FilesKept: true}
+		c.limitOutput(&e)
+		return e, nil
+	case c.flooded(): // it has ended, and nobody needs the rest of its stream
+		c.limitOutput(&e)
 		return e, nil
 	}
 	judged := s.judge(ctx, err)
@@ -293,7 +294,7 @@ func (w *watch) cause() interpreter.Cause {
 var errNoEnd = errors.New("the interpreter was ended, and its cell did not end with it")
 
 // do interrupts, and then ends, the interpreter of a cell that does not stop by
-// itself.
+// itself. What is left of its stream then has ten seconds.
 func (w *watch) do(ctx, outer context.Context) {
 	defer close(w.done)
 	c, s := w.c, w.c.s
@@ -319,10 +320,9 @@ wait:
 			break wait
 		}
 	}
-	if asked && w.insist(outer) {
-		return
+	if !asked || !w.insist(outer) {
+		w.killed = s.restart(outer) == nil
 	}
-	w.killed = s.restart(outer) == nil
 	end := time.NewTimer(10 * time.Second)
 	defer end.Stop()
 	select {
@@ -332,14 +332,18 @@ wait:
 	}
 }
 
-// insist interrupts the cell until it has ended, and reports whether it has within
-// the grace. It may not have begun when it is first asked to stop.
+// insist interrupts the cell until the service says that it does not run, and
+// reports whether it has within the grace. The cell may not have begun when it is
+// first asked to stop, and its stream may lag behind its end.
 func (w *watch) insist(ctx context.Context) bool {
 	s := w.c.s
 	grace := time.NewTimer(s.grace + stopTime)
 	defer grace.Stop()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		_, _ = s.interrupt(ctx) // what fails is tried again
+		ran, err := s.interrupt(ctx) // what fails is tried again
+		if err == nil && !ran && isClosed(w.c.begun) {
+			return true
+		}
 		again := time.NewTimer(pause)
 		select {
 		case <-w.c.done:
@@ -350,6 +354,15 @@ func (w *watch) insist(ctx context.Context) bool {
 			return false
 		case <-again.C:
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -421,7 +434,8 @@ func (c *cellRun) follow(ctx context.Context, call *request) (opened bool, err e
 	seen, results := make(map[string]int), 0
 	for {
 		var ev cellEvent
-		if err := d.decode(&ev); err != nil {
+		line, err := d.decode(&ev)
+		if err != nil {
 			if err = x.cause(err); err == io.EOF {
 				return true, errBroken
 			}
@@ -434,16 +448,16 @@ func (c *cellRun) follow(ctx context.Context, call *request) (opened bool, err e
 				close(c.begun)
 			}
 		case "stdout", "stderr":
-			var out struct{ Text string }
-			if err := json.Unmarshal(ev.line, &out); err != nil {
+			var text string
+			if err := json.Unmarshal(ev.Text, &text); err != nil {
 				return true, fmt.Errorf("%w: %w", errBroken, err)
 			}
 			at := seen[ev.K]
-			seen[ev.K] += len(out.Text)
-			c.print(ev.K, out.Text[min(len(out.Text), max(0, c.taken[ev.K]-at)):])
+			seen[ev.K] += len(text)
+			c.print(ev.K, text[min(len(text), max(0, c.taken[ev.K]-at)):])
 		case "result":
 			var r cellResult
-			if err := json.Unmarshal(ev.line, &r); err != nil {
+			if err := json.Unmarshal(line, &r); err != nil {
 				return true, fmt.Errorf("%w: %w", errBroken, err)
 			}
 			if results++; results > c.results {
@@ -451,7 +465,7 @@ func (c *cellRun) follow(ctx context.Context, call *request) (opened bool, err e
 			}
 		case "execution":
 			var end struct{ Execution *cellAnswer }
-			if err := json.Unmarshal(ev.line, &end); err != nil || end.Execution == nil || end.Execution.Status == "" {
+			if err := json.Unmarshal(line, &end); err != nil || end.Execution == nil || end.Execution.Status == "" {
 				return true, fmt.Errorf("%w: its end says nothing: %v", errBroken, err)
 			}
 			c.answer = end.Execution
@@ -461,12 +475,12 @@ func (c *cellRun) follow(ctx context.Context, call *request) (opened bool, err e
 			return true, nil
 		case "failure":
 			var w wireError
-			if err := json.Unmarshal(ev.line, &w); err != nil {
+			if err := json.Unmarshal(line, &w); err != nil {
 				return true, fmt.Errorf("%w: %w", errBroken, err)
 			}
 			return true, w.toError(0)
 		case "":
-			if e := lateError(ev.line); e != nil { // a late answer that turned out to be one
+			if e := lateError(line); e != nil { // a late answer that turned out to be one
 				return true, e
 			}
 		}
@@ -490,7 +504,7 @@ func (c *cellRun) print(stream, text string) {
 	c.taken[stream] += len(text)
 	switch {
 	case text == "" || c.flooded():
-	case c.taken["stdout"]+c.taken["stderr"] > maxStream:
+	case c.taken["stdout"]+c.taken["stderr"] > maxPrinted:
 		c.interrupt(true)
 	case stream == "stderr":
 		c.events.Stderr([]byte(text))
@@ -603,6 +617,9 @@ func (s *session) conclude(ctx context.Context, c *cellRun, w *watch, e *interpr
 	case a.Status == interpreter.StatusLost:
 		var detail string
 		e.Cause, detail = s.causeOf(ctx, was)
+		if w.stopped { // it did not survive that
+			e.Status, e.Cause, detail = interpreter.StatusInterrupted, interpreter.CauseInterrupt, ""
+		}
 		e.Loss = &interpreter.Loss{Cause: e.Cause, Detail: detail, FilesKept: true}
 		s.mu.Lock()
 		s.dead = true
@@ -625,8 +642,13 @@ func (s *session) conclude(ctx context.Context, c *cellRun, w *watch, e *interpr
 	if e.Status != interpreter.StatusError {
 		e.Error = nil
 	}
+	c.limitOutput(e)
+}
+
+// limitOutput says of a cell that printed too much that it did.
+func (c *cellRun) limitOutput(e *interpreter.Execution) {
 	if c.flooded() {
-		e.Status, e.Error = interpreter.StatusError, &interpreter.Error{Name: "OutputLimit", Value: fmt.Sprintf("the cell printed more than %d MiB", maxStream>>20)}
+		e.Status, e.Error = interpreter.StatusError, &interpreter.Error{Name: "OutputLimit", Value: fmt.Sprintf("the cell printed more than %d MiB", maxPrinted>>20)}
 	}
 }
 

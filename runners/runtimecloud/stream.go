@@ -61,34 +61,35 @@ func newDecoder(r io.Reader) *decoder {
 
 // next gives the next event of a command.
 func (d *decoder) next() (e event, err error) {
-	err = d.decode(&e)
+	_, err = d.decode(&e)
 	return e, err
 }
 
-// decode reads the next event. A stream that ends between two events gives io.EOF;
+// decode reads the next event, and gives its line, which is good until the next. A
+// stream that ends between two events gives io.EOF;
 // one that ends within an event, io.ErrUnexpectedEOF.
-func (d *decoder) decode(v any) error {
+func (d *decoder) decode(v any) ([]byte, error) {
 	for {
 		line, err := d.line()
 		ended := errors.Is(err, io.EOF)
 		if err != nil && !ended {
-			return err
+			return nil, err
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			if ended {
-				return io.EOF
+				return nil, io.EOF
 			}
 			continue // late answers and idle streams are kept open with white space
 		}
 		if err := json.Unmarshal(line, v); err != nil {
 			var corrupt base64.CorruptInputError
 			if ended && !errors.As(err, &corrupt) {
-				return io.ErrUnexpectedEOF
+				return nil, io.ErrUnexpectedEOF
 			}
-			return fmt.Errorf("a line of the stream is not an event: %w", err)
+			return nil, fmt.Errorf("a line of the stream is not an event: %w", err)
 		}
-		return nil
+		return line, nil
 	}
 }
 

@@ -577,10 +577,10 @@ func (c *call) streamCell(a *answer, s *Server) {
 			}
 			n++
 			c.print(line)
-			c.flush()
 		}
 		switch {
 		case len(events) > 0:
+			c.flush()
 		case over:
 			if r.refusal != nil {
 				failure := r.refusal.envelope(c.id)["error"].(map[string]any)
