@@ -272,3 +272,19 @@ func TestKeptUnsupported(t *testing.T) {
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, "language", bad.Field)
 }
+
+// A tool of another language says which.
+func TestSessionsLanguage(t *testing.T) {
+	r := keeper()
+	r.Env.Languages = []fnloop.Language{{Name: "python"}, {Name: "r"}}
+	s := managed(t, &interpreter.Sessions{Runner: r, Config: interpreter.Config{Language: "r"}})
+	tool := s.Tool()
+	assert.Equal(t, "r", tool.Name)
+	assert.Contains(t, tool.Description, "in the language r ")
+	assert.NotContains(t, tool.Description+string(tool.Parameters), "Python")
+	assert.Equal(t, "python", (&interpreter.Sessions{Runner: r}).Tool().Name)
+	assert.Equal(t, "calc", (&interpreter.Sessions{Runner: r, Name: "calc", Config: s.Config}).Tool().Name)
+	_, release, err := s.Session(t.Context(), new(fnloop.Answer))
+	require.NoError(t, err)
+	release()
+}

@@ -37,7 +37,7 @@ type Sessions struct {
 	Runner fnloop.Runner
 	// Config is that of each session.
 	Config Config
-	// Name is the tool's. Empty means "python".
+	// Name is the tool's. Empty means that of the Config's Language, "python".
 	Name string
 	// Idle is how long a session is kept that nobody uses. Zero means
 	// DefaultIdle, negative for ever. While a cell runs or a file is passed, a

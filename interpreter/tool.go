@@ -1,6 +1,7 @@
 package interpreter
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -52,10 +53,12 @@ type FilesChanged struct {
 func (FilesChanged) Type() string { return "files_changed" }
 
 func (s *Sessions) name() string {
-	if s.Name == "" {
-		return "python"
-	}
-	return s.Name
+	return cmp.Or(s.Name, s.Config.Language, fnloop.LanguagePython)
+}
+
+// python reports whether cells are in Python.
+func (s *Sessions) python() bool {
+	return cmp.Or(s.Config.Language, fnloop.LanguagePython) == fnloop.LanguagePython
 }
 
 // Tool is the tool with which the model runs cells: it takes code, and answers
@@ -74,11 +77,19 @@ func (s *Sessions) Tool() fnloop.Tool {
 	tool := fnloop.MustTool(s.name(), s.description(), func(ctx context.Context, in input) (fnloop.Output, error) {
 		return s.call(ctx, in.Code)
 	})
+	if !s.python() {
+		type input struct {
+			Code string `json:"code" jsonschema_description:"The code of one cell."`
+		}
+		tool = fnloop.MustTool(s.name(), s.description(), func(ctx context.Context, in input) (fnloop.Output, error) {
+			return s.call(ctx, in.Code)
+		})
+	}
 	tool.Ordered = true
 	tool.DescribeSandbox(s.Runner, func(env fnloop.Environment) string {
 		// Those of the sessions alone are named as they were asked for.
 		packages := slices.Concat(env.Packages, s.Config.Packages)
-		if len(packages) == 0 {
+		if len(packages) == 0 || !s.python() {
 			return ""
 		}
 		return " Beside the standard library these packages are installed: " + strings.Join(packages, ", ") + "."
@@ -88,12 +99,19 @@ func (s *Sessions) Tool() fnloop.Tool {
 
 func (s *Sessions) description() string {
 	var b strings.Builder
-	b.WriteString("Runs Python code in a sandboxed interpreter that stays alive for this conversation, as a notebook does:" +
-		" variables, functions and imports of one call are there in the next." +
-		" Use it to compute instead of guessing, and to work with the user's files." +
-		" The value of the last expression is shown, and so are figures and data frames; use print for more." +
-		" You can use await at the top level. input() does not work." +
-		" The user's files are in the current folder, and the user can get files that the code writes there." +
+	if s.python() {
+		b.WriteString("Runs Python code in a sandboxed interpreter that stays alive for this conversation, as a notebook does:" +
+			" variables, functions and imports of one call are there in the next." +
+			" Use it to compute instead of guessing, and to work with the user's files." +
+			" The value of the last expression is shown, and so are figures and data frames; use print for more." +
+			" You can use await at the top level. input() does not work.")
+	} else {
+		fmt.Fprintf(&b, "Runs code in the language %s in a sandboxed interpreter that stays alive for this conversation, as a notebook does:"+
+			" what one call defines is there in the next."+
+			" Use it to compute instead of guessing, and to work with the user's files."+
+			" What is printed is shown, and so is the value of a last expression where the language has one. Nobody answers a question for input.", s.Config.Language)
+	}
+	b.WriteString(" The user's files are in the current folder, and the user can get files that the code writes there." +
 		" There is no network, so nothing can be installed or downloaded.")
 	if t := s.Config.Limits.Time; t > 0 {
 		fmt.Fprintf(&b, " A call may run for %v. A call that is stopped keeps the variables if possible; the result says whether it did.", t.Round(time.Millisecond))
