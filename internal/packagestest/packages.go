@@ -379,7 +379,7 @@ import os, socket, zipfile
 
 def look():
     yield "env", sorted(k for k in os.environ if "SECRET" in k)
-    for path in (os.environ["FNLOOP_NO"] if "FNLOOP_NO" in os.environ else "/root/.bashrc", "/etc/shadow", "/home"):
+    for path in ("/root/.bashrc", "/etc/shadow", "/home"):
         try:
             yield path, bool(os.listdir(path) if os.path.isdir(path) else open(path).read())
         except OSError as err:
