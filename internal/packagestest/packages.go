@@ -330,8 +330,9 @@ print([f for f in found if f not in ("/tmp/main.py",)], [f for f in os.environ i
 func hostile(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
 	outside := filepath.Join(os.TempDir(), fmt.Sprintf("fnloop-outside-%d", os.Getpid()))
 	up := strings.Repeat("../", 12)
-	// At the start of an interpreter, as the supervisor is one.
-	const start = "import os; os.environ['STARTED'] = os.environ.get('STARTED', '') + ' %d' % (os.getpid() == 1); os.write(1, b'Z\\0\\0\\0\\0')\n"
+	// At the start of an interpreter, as the supervisor is one, and there are some in
+	// the install, which alone has the second folder.
+	const start = "import os; os.path.isdir('/opt/fnloop/tmp') and open('/opt/fnloop/python/ran', 'w'); os.environ['STARTED'] = os.environ.get('STARTED', '') + ' %d' % (os.getpid() == 1); os.write(1, b'Z\\0\\0\\0\\0')\n"
 	for _, c := range []struct {
 		wheel Wheel
 		want  string // what a program that imports it prints, as an expression; empty if it cannot be installed
@@ -346,8 +347,8 @@ func hostile(t *testing.T, open func(*testing.T, Config) fnloop.Runner) {
 		},
 		{Wheel{Name: "recorder", Files: map[string]string{"recorder.py": "print(1)"}, RawRecord: up + outside[1:] + ",,\n/etc/passwd,sha256=AAAA,1\nrecorder.py,sha256=BBBB,99\n"}, `1\n`},
 		{
-			Wheel{Name: "starter", Files: map[string]string{"starter.py": "import os; print(os.environ['STARTED'])", "starter.pth": start, "sitecustomize.py": start, "usercustomize.py": start}},
-			`(Z\x00{4}){2,3}( 0){2,3}\n`, // Debian has a sitecustomize of its own, which may come first
+			Wheel{Name: "starter", Files: map[string]string{"starter.py": "import os; print(os.environ['STARTED'], os.path.exists('/opt/fnloop/python/ran'))", "starter.pth": start, "sitecustomize.py": start, "usercustomize.py": start}},
+			`(Z\x00{4}){2,3}( 0){2,3} False\n`, // Debian has a sitecustomize of its own, which may come first
 		},
 	} {
 		t.Run(c.wheel.Name, func(t *testing.T) {

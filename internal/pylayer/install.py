@@ -168,6 +168,7 @@ if status:
 for record in glob.glob(SITE + "/*.dist-info/direct_url.json") + glob.glob(SITE + "/*.dist-info/uv_*.json"):
     os.unlink(record)
 # So that the age of a file, which is not kept, does not matter to the interpreter.
-subprocess.run([PYTHON, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", SITE],
+# Of what was installed nothing runs at the start of this one.
+subprocess.run([PYTHON, "-I", "-S", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", SITE],
                env=env, cwd=SPACE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 shutil.rmtree(SPACE, ignore_errors=True)
