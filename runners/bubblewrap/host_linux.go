@@ -426,6 +426,11 @@ func (h *host) args(s spec) []string {
 	for _, name := range settings {
 		a = append(a, "--ro-bind-try", "/proc/"+name, "/proc/"+name)
 	}
+	if !h.setUser && os.Geteuid() == 0 {
+		// What the supervisor has of it is root's, and so is what programs are outside.
+		// Here self is the process that becomes the supervisor.
+		a = append(a, "--ro-bind", "/proc/self", "/proc/1")
+	}
 	a = append(a,
 		"--size", size, "--perms", "1777", "--tmpfs", "/dev/shm",
 		"--size", size, "--perms", "1777", "--tmpfs", "/tmp")

@@ -314,7 +314,8 @@ func venv(t *testing.T) string {
 }
 
 // Programs are root outside where root alone can get at the interpreter. The kernel
-// lets root write to its settings without any capability.
+// lets root write to its settings without any capability, and to those of the first
+// process, such as how soon it is killed for want of memory.
 func TestSettingsOfTheKernel(t *testing.T) {
 	const look = `import os
 for base, dirs, files in os.walk("/proc"):
@@ -323,6 +324,14 @@ for base, dirs, files in os.walk("/proc"):
         try: os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK))
         except OSError: continue
         print(name)
+for base in ["/proc/1"] + ["/proc/1/task/" + t for t in os.listdir("/proc/1/task")]:
+    for name in (os.path.join(base, f) for f in os.listdir(base)):
+        try:
+            if os.stat(name).st_mode & 0o100002 == 0o100000: # the rest is everybody's to open
+                os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK))
+                print(name)
+        except OSError: pass
+print(open("/proc/self/oom_score_adj").read().strip())
 print(open("/proc/sys/kernel/hostname").read().strip())`
 	for _, closed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("closed=%v", closed), func(t *testing.T) {
@@ -341,7 +350,7 @@ print(open("/proc/sys/kernel/hostname").read().strip())`
 				}
 			}
 			res, err := r.Run(t.Context(), fnloop.Program{Source: look})
-			if err != nil || res.Stdout != "sandbox\n" {
+			if err != nil || res.Stdout != "1000\nsandbox\n" {
 				t.Errorf("Run() = %+v, %v; want nothing that can be written to", res, err)
 			}
 		})
