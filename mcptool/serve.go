@@ -82,7 +82,9 @@ func Serve(ctx context.Context, o ServeOptions, tools ...fnloop.Tool) error {
 }
 
 // Handler offers tools as an MCP server over HTTP, at whatever path it is put. It keeps
-// nothing between requests, so that any process may answer the next one.
+// nothing between requests, so that any process may answer the next one. A call ends
+// when its client cancels it or goes away; of clients that speak a revision before
+// 2026-07-28, the message that cancels has to reach the process that runs the call.
 //
 // Requests of web pages from elsewhere are refused, and on the loopback interface
 // those with the name of another host. Whoever can reach the server can run the tools
@@ -98,6 +100,7 @@ func Handler(ctx context.Context, o ServeOptions, tools ...fnloop.Tool) (http.Ha
 		MaxRequestBodyBytes:          int64(o.maxRequest()),
 		Logger:                       o.logger(),
 	}))
+	h = older(o.maxRequest(), h)
 	if o.Token != "" {
 		h = bearer(o.Token, h)
 	}
@@ -207,6 +210,8 @@ func (s *service) handler(t *fnloop.Tool, structured bool) mcp.ToolHandler {
 			}
 			call.Arguments = json.RawMessage(*in.Input)
 		}
+		ctx, stop := whileWanted(ctx)
+		defer stop()
 		report := newReport(ctx, req)
 		defer report.end()
 		defer s.enter(t)()

@@ -203,6 +203,79 @@ func TestServe_cancel(t *testing.T) {
 	}
 }
 
+// A client of an older revision cancels its call over HTTP with a message, or goes.
+// Another client, who may have a request of the same ID, cancels nothing.
+func TestHandler_cancelOlder(t *testing.T) {
+	started, ended := make(chan struct{}), make(chan struct{})
+	wait := fnloop.MustTool("wait", "Waits.", func(ctx context.Context, _ struct{}) (string, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		ended <- struct{}{}
+		return "", ctx.Err()
+	})
+	h, err := mcptool.Handler(t.Context(), mcptool.ServeOptions{MaxRequest: 1000}, wait)
+	require.NoError(t, err)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	post := func(ctx context.Context, session, body string) (status int, own string) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+			req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+		}
+		resp, err := srv.Client().Do(req)
+		if err != nil {
+			return 0, ""
+		}
+		defer resp.Body.Close()
+		io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, resp.Header.Get("Mcp-Session-Id")
+	}
+	const (
+		initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+		call       = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"wait","arguments":{}}}`
+		cancelled  = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
+	)
+	_, session := post(t.Context(), "", initialize)
+	_, other := post(t.Context(), "", initialize)
+	require.NotEmpty(t, session)
+	require.NotEqual(t, session, other)
+	for _, c := range []struct {
+		name, session string
+		gone          bool // the client
+	}{{"message", session, false}, {"gone", session, true}, {"gone without a session", "", true}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			post(ctx, c.session, call)
+		}()
+		<-started
+		for _, wrong := range []string{other, ""} {
+			post(t.Context(), wrong, cancelled)
+		}
+		select {
+		case <-ended:
+			t.Error(c.name, "a client has cancelled the call of another")
+		case <-time.After(50 * time.Millisecond):
+		}
+		if c.gone {
+			cancel()
+		} else {
+			status, _ := post(t.Context(), session, cancelled)
+			assert.Equal(t, http.StatusAccepted, status)
+		}
+		<-ended
+		<-answered
+		cancel()
+	}
+	status, _ := post(t.Context(), session, `{"jsonrpc":"2.0","id":8,"method":"`+strings.Repeat("x", 1000)+`"}`)
+	assert.Equal(t, http.StatusRequestEntityTooLarge, status)
+}
+
 // Serial calls run alone, and ordered ones one after the other.
 func TestServe_order(t *testing.T) {
 	var running, most atomic.Int32

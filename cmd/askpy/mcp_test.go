@@ -31,7 +31,7 @@ func TestMCP(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
 		protocol   string
-	}{{"stdio", "auto", "2026-07-28"}, {"older stdio", "legacy", "2025-11-25"}, {"http", "auto", "2026-07-28"}} {
+	}{{"stdio", "auto", "2026-07-28"}, {"older stdio", "legacy", "2025-11-25"}, {"http", "auto", "2026-07-28"}, {"older http", "legacy", "2025-11-25"}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := mcptest.Drive(t)
@@ -39,7 +39,7 @@ func TestMCP(t *testing.T) {
 			connect := func() {
 				t.Helper()
 				target := &mcptest.Target{Command: askpy, Args: []string{"mcp", "--runner", "bubblewrap", "--timeout", "60s"}}
-				if c.name == "http" {
+				if strings.HasSuffix(c.name, "http") {
 					target.URL, stop = listenMCP(t, askpy)
 					target.Command, target.Args = "", nil
 					target.Headers = map[string]string{"Authorization": "Bearer secret"}
