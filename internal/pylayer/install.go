@@ -50,7 +50,7 @@ func Rlimits(of supervisor.Rlimits) supervisor.Rlimits {
 func (l *List) Key(interpreter string) string {
 	// Credentials change more often than what they open.
 	parts := [][]string{{installer, interpreter}, slices.Clone(l.requirements), slices.Clone(l.constraints)}
-	for _, option := range []string{"index-url", "extra-index-url", "find-links", "no-index", "pre", "prefer-binary"} {
+	for _, option := range []string{"index-url", "extra-index-url", "find-links", "trusted-host", "no-index", "pre", "prefer-binary"} {
 		parts = append(parts, slices.Clone(l.pip.options[option]))
 	}
 	for i := range parts {

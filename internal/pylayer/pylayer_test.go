@@ -66,6 +66,9 @@ func TestKey(t *testing.T) {
 	assert.Equal(t, first, key("numpy"), "credentials change more often than what they open")
 	t.Setenv("PIP_INDEX_URL", "https://me:two@another.example/simple")
 	assert.NotEqual(t, first, key("numpy"))
+	first = key("numpy")
+	t.Setenv("PIP_TRUSTED_HOST", "another.example")
+	assert.NotEqual(t, first, key("numpy"), "anybody can have been that host")
 }
 
 func TestParse_files(t *testing.T) {

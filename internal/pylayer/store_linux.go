@@ -56,6 +56,9 @@ func OpenStore() (*Store, error) {
 	return s, nil
 }
 
+// overflow is who owns what is a user's that is not in this process's namespace.
+const overflow = 65534
+
 // check makes the folder, and sees that it is this user's alone to write.
 func (s *Store) check() error {
 	if err := os.MkdirAll(filepath.Dir(s.dir), 0o755); err != nil {
@@ -75,7 +78,23 @@ func (s *Store) check() error {
 	if stat := info.Sys().(*syscall.Stat_t); !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("others can write to the folder %s, or it is not this user's", s.dir)
 	}
-	return nil
+	// Who can write to one above can put another in its place.
+	above, err := filepath.EvalSymlinks(filepath.Dir(s.dir))
+	if err != nil {
+		return err
+	}
+	for ; ; above = filepath.Dir(above) {
+		if info, err = os.Lstat(above); err != nil {
+			return err
+		}
+		uid := int(info.Sys().(*syscall.Stat_t).Uid)
+		if uid != 0 && uid != os.Geteuid() && uid != overflow || info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+			return fmt.Errorf("the folder %s, which has %s, is another user's, or everybody can write to it", above, s.dir)
+		}
+		if above == "/" {
+			return nil
+		}
+	}
 }
 
 // A Layer is one that is used. It must be closed.
@@ -271,15 +290,24 @@ func transfer(root *os.Root, put func(*tar.Header, io.Reader) error) (string, er
 // make makes a layer. The lock is held.
 func (s *Store) make(ctx context.Context, key, packages string, build func(ctx context.Context, scratch string) error) error {
 	part := filepath.Join(s.dir, key+".part")
-	if err := os.RemoveAll(part); err != nil { // of one that was killed
-		return err
+	if err := removeAll(part); err != nil { // of one that was killed
+		return storeError(err)
 	}
-	defer os.RemoveAll(part)
+	defer removeAll(part) //nolint:errcheck // the next one tries again
 	scratch, tree := filepath.Join(part, "scratch"), filepath.Join(part, "tree")
-	for _, dir := range []string{part, scratch, tree} {
-		err := os.Mkdir(dir, 0o755)
+	for _, dir := range []struct {
+		name string
+		mode fs.FileMode
+	}{
+		// A build can leave files that run with the rights of their owner. Other users
+		// do not get at them.
+		{part, 0o700},
+		{scratch, 0o755},
+		{tree, 0o755},
+	} {
+		err := os.Mkdir(dir.name, dir.mode)
 		if err == nil {
-			err = os.Chmod(dir, 0o755)
+			err = os.Chmod(dir.name, dir.mode) // whatever the umask is
 		}
 		if err != nil {
 			return storeError(err)
@@ -289,7 +317,7 @@ func (s *Store) make(ctx context.Context, key, packages string, build func(ctx c
 		return err
 	}
 	r := record{Key: key, Packages: packages, Made: time.Now().UTC().Truncate(time.Second)}
-	from, err := os.OpenRoot(filepath.Join(scratch, "python"))
+	from, err := openWithin(scratch, "python")
 	if err == nil {
 		defer from.Close()
 		var to *os.Root
@@ -299,13 +327,16 @@ func (s *Store) make(ctx context.Context, key, packages string, build func(ctx c
 		}
 	}
 	if err == nil {
-		err = os.RemoveAll(scratch)
+		err = removeAll(scratch)
 	}
 	if err == nil {
 		r.Files, err = fileSum(tree)
 	}
 	if err == nil {
 		err = writeRecord(filepath.Join(part, "layer.json"), r)
+	}
+	if err == nil {
+		err = os.Chmod(part, 0o755)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -329,6 +360,35 @@ func storeError(err error) error {
 	return &fnloop.PackageError{Field: "Packages", Reason: err.Error()}
 }
 
+// openWithin opens a folder of dir. A build can have put a link in its place, which
+// is not followed out of dir.
+func openWithin(dir, name string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenRoot(name)
+}
+
+// removeAll removes a folder, also one in which a build has made folders that
+// cannot be written.
+func removeAll(dir string) error {
+	if err := os.RemoveAll(dir); err == nil {
+		return nil
+	}
+	if root, err := os.OpenRoot(dir); err == nil {
+		_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				_ = root.Chmod(name, 0o700) // what it did not help is said below
+			}
+			return nil
+		})
+		root.Close()
+	}
+	return os.RemoveAll(dir)
+}
+
 const discarded = ".old-"
 
 // discard puts a layer aside, for sweep to remove when nobody uses it any more.
@@ -346,25 +406,24 @@ func (s *Store) sweep(but string) {
 	for _, e := range entries {
 		name := filepath.Join(s.dir, e.Name())
 		key, part := strings.CutSuffix(e.Name(), ".part")
+		lock := filepath.Join(s.dir, key+".lock")
+		record := filepath.Join(name, "layer.json")
 		switch {
 		case strings.HasPrefix(e.Name(), discarded):
-			if unused(name) {
-				os.RemoveAll(name)
-			}
+			alone(name, os.O_RDONLY, func() { _ = removeAll(name) })
 		case !e.IsDir() || key == but:
 		case part:
 			// Left behind by one that was killed, if nobody has the lock.
 			if old(name) {
-				s.alone(key, func() { os.RemoveAll(name) })
+				alone(lock, os.O_RDWR|os.O_CREATE, func() { _ = removeAll(name) })
 			}
-		case old(filepath.Join(name, "layer.json")):
-			s.alone(key, func() {
-				if !old(filepath.Join(name, "layer.json")) || !unused(name) {
-					return
-				}
-				if s.discard(key) == nil {
-					os.Remove(filepath.Join(s.dir, key+".lock"))
-				}
+		case old(record):
+			alone(lock, os.O_RDWR|os.O_CREATE, func() {
+				alone(name, os.O_RDONLY, func() { // so nobody begins to use it now
+					if old(record) && s.discard(key) == nil {
+						os.Remove(lock)
+					}
+				})
 			})
 		}
 	}
@@ -375,9 +434,9 @@ func old(file string) bool {
 	return err == nil && time.Since(info.ModTime()) > Unused
 }
 
-// alone calls f with the lock on a key, unless somebody has that.
-func (s *Store) alone(key string, f func()) {
-	lock, err := os.OpenFile(filepath.Join(s.dir, key+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// alone calls f with the lock on a file or folder, unless somebody has that.
+func alone(name string, flag int, f func()) {
+	lock, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return
 	}
@@ -385,14 +444,4 @@ func (s *Store) alone(key string, f func()) {
 	if flock.Exclusive(lock) {
 		f()
 	}
-}
-
-// unused reports whether nobody has a lock on a folder.
-func unused(dir string) bool {
-	f, err := os.Open(dir)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return flock.Exclusive(f)
 }

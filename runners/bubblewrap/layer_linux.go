@@ -117,7 +117,10 @@ type install struct {
 // installPackages has packages installed into a folder.
 func (r *Runner) installPackages(ctx context.Context, h *host, list *pylayer.List, scratch string, told func(string)) error {
 	if h.setUser {
-		if err := os.Chown(scratch, nobody, nobody); err != nil {
+		// It gets into the folder above by its group.
+		above := filepath.Dir(scratch)
+		err := errors.Join(os.Chown(scratch, nobody, nobody), os.Chown(above, -1, nobody), os.Chmod(above, 0o710))
+		if err != nil {
 			return err
 		}
 	}
