@@ -338,7 +338,11 @@ def supervise():
     if kind != b"P":
         fail("a frame of kind %r where the program was expected" % kind)
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        # What modules of Preload have left there may lead to this process's own
+        # descriptors.
+        if os.path.lexists(file):
+            os.unlink(file)
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         with open(fd, "wb") as f:
             f.write(body)
     except OSError as err:
