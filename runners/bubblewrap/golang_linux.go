@@ -15,8 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fnloop/fnloop/internal/flock"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -135,24 +134,14 @@ func (g *goLibrary) make(ctx context.Context) (err error) {
 			err = fmt.Errorf("bubblewrap: the standard library of Go cannot be compiled: %w", err)
 		}
 	}()
-	lock, err := os.OpenFile(filepath.Join(g.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	// It is beside the folder: programs can lock what they can read.
+	lock, err := os.OpenFile(g.dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	for {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := flock.Wait(ctx, lock); err != nil {
+		return err
 	}
 	cache := filepath.Join(g.dir, "cache")
 	if _, err := os.Stat(cache); err == nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fnloop/fnloop/internal/flock"
 )
 
 // fakeGo is the library of a Go whose compiler is a script.
@@ -53,6 +55,30 @@ func TestGoLibraryOnce(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "cache", "00", "a"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "programs can read it, whatever the umask was")
+}
+
+// Programs can lock what they can read, and may hold such a lock for days.
+func TestGoLibraryIsNotLocked(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "go")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	g := fakeGo(t, dir, "exit 1")
+	require.Error(t, g.ready(t.Context())) // which makes all files there will be
+	err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { f.Close() })
+		assert.True(t, flock.Exclusive(f), name)
+		return nil
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	assert.NoError(t, fakeGo(t, dir, counting).ready(ctx))
 }
 
 func TestGoLibraryFails(t *testing.T) {
