@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +19,9 @@ import (
 // that are "disabled" are left out.
 //
 // ${NAME} and ${env:NAME} stand for variables, which lookup gives, as [os.LookupEnv]
-// does; any other ${…} is an error. Variables are replaced in values alone.
+// does, and ${NAME:-text} for text where the variable is not set; any other ${…} is an
+// error. Variables are replaced in values alone. Headers go to the host of the url and
+// to no other one that it redirects to.
 func ReadServers(data []byte, lookup func(name string) (value string, ok bool)) ([]Server, error) {
 	type entry struct {
 		Type     string            `json:"type"`
@@ -66,9 +69,9 @@ func ReadServers(data []byte, lookup func(name string) (value string, ok bool)) 
 			s.Env = append(s.Env, k+"="+value(e.Env[k]))
 		}
 		if len(e.Headers) > 0 {
-			h := make(headers)
+			h := headers{url: s.URL, set: make(map[string]string)}
 			for k, v := range e.Headers {
-				h[k] = value(v)
+				h.set[k] = value(v)
 			}
 			s.HTTPClient = &http.Client{Transport: h}
 		}
@@ -92,8 +95,11 @@ var variable = regexp.MustCompile(`\$\{([^}]*)\}`)
 func replace(s string, lookup func(string) (string, bool)) (string, error) {
 	var failed error
 	s = variable.ReplaceAllStringFunc(s, func(match string) string {
-		name := strings.TrimPrefix(match[2:len(match)-1], "env:")
+		name, otherwise, optional := strings.Cut(strings.TrimPrefix(match[2:len(match)-1], "env:"), ":-")
 		v, ok := lookup(name)
+		if !ok && optional {
+			return otherwise
+		}
 		if !ok && failed == nil {
 			failed = fmt.Errorf("the variable %s is not set", match)
 		}
@@ -116,13 +122,19 @@ func legalName(name string) string {
 	return strings.TrimRight(name, "_")
 }
 
-// headers is a transport that adds headers.
-type headers map[string]string
+// headers is a transport that adds headers to what goes to the host of a URL. They
+// hold secrets, which are not for a host that this one redirects to.
+type headers struct {
+	url string
+	set map[string]string
+}
 
 func (h headers) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	for k, v := range h {
-		req.Header.Set(k, v)
+	if u, err := url.Parse(h.url); err == nil && u.Scheme == req.URL.Scheme && u.Host == req.URL.Host {
+		req = req.Clone(req.Context())
+		for k, v := range h.set {
+			req.Header.Set(k, v)
+		}
 	}
 	return http.DefaultTransport.RoundTrip(req)
 }

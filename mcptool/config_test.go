@@ -26,6 +26,7 @@ func TestReadServers(t *testing.T) {
 			{Name: "python", Command: "askpy", Args: []string{"mcp"}},
 		}, ""},
 		{"VS Code", `{"servers":{"My Server__1":{"type":"stdio","command":"x","cwd":"/tmp"},"off":{"command":"y","disabled":true}},"inputs":[]}`, []mcptool.Server{{Name: "My-Server_1", Command: "x", Dir: "/tmp"}}, ""},
+		{"default", `{"mcpServers":{"a":{"command":"${X:-x}","args":["${HOME:-/}","${X:-}"]}}}`, []mcptool.Server{{Name: "a", Command: "x", Args: []string{"/home/ada", ""}}}, ""},
 		{"none", `{"mcpServers":{}}`, nil, ""},
 		{"another file", `{"name":"x"}`, nil, `neither "mcpServers" nor "servers"`},
 		{"no JSON", `mcp`, nil, "not a file of servers"},
@@ -50,6 +51,16 @@ func TestReadServers(t *testing.T) {
 	resp, err := servers[0].HTTPClient.Get(srv.URL)
 	require.NoError(t, err)
 	resp.Body.Close()
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	assert.Equal(t, "Bearer secret", given)
+
+	elsewhere := httptest.NewServer(http.RedirectHandler(srv.URL, http.StatusTemporaryRedirect))
+	defer elsewhere.Close()
+	servers, err = mcptool.ReadServers([]byte(`{"mcpServers":{"a":{"url":"`+elsewhere.URL+`","headers":{"Authorization":"Bearer secret"}}}}`), lookup)
+	require.NoError(t, err)
+	resp, err = servers[0].HTTPClient.Get(elsewhere.URL)
+	require.NoError(t, err)
+	resp.Body.Close()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	assert.Equal(t, srv.URL, resp.Request.URL.String())
+	assert.Empty(t, given, "a server has redirected elsewhere")
 }
