@@ -250,6 +250,7 @@ func TestCall(t *testing.T) {
 		{"noise that is JSON", `noise [1,2]`, `{}`, "after the noise"},
 		{"noise with a tail", `noise {"jsonrpc":"2.0"} and more`, `{}`, "after the noise"},
 		{"answers to nobody", "other", `{}`, "right"},
+		{"a batch", "batch", `{}`, "right"},
 		{"a flood of errors", "flood", `{}`, "flooded"},
 		{"a second without a timeout", "sleep 1s", `{}`, "slept"},
 	} {

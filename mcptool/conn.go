@@ -312,17 +312,22 @@ func (c *Conn) page(ctx context.Context, s *session, l *listing, cursor string) 
 		return "", err
 	}
 	var page struct {
-		Tools []json.RawMessage `json:"tools"`
+		Tools json.RawMessage `json:"tools"`
 	}
-	if err := json.Unmarshal(x.result, &page); err != nil {
+	err = json.Unmarshal(x.result, &page)
+	tools, more, listErr := elements(page.Tools, maxPage)
+	if err = errors.Join(err, listErr); err != nil {
 		return "", fmt.Errorf("its list of tools is not of the form that the protocol asks for: %w", err)
 	}
 	known := make(map[string]bool, len(got.Tools))
 	for _, t := range got.Tools {
 		known[t.Name] = true
 	}
-	for _, raw := range page.Tools {
+	for _, raw := range tools {
 		l.add(raw, known)
+	}
+	if more {
+		l.omit("", fmt.Sprintf("what comes after the first %d of a page", maxPage))
 	}
 	return got.NextCursor, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -65,14 +66,18 @@ func (x *exchange) take(r *jsonrpc.Response) {
 // not the time for which it would keep the list.
 func decodable(list json.RawMessage) json.RawMessage {
 	var all struct {
-		Tools      []json.RawMessage `json:"tools"`
-		NextCursor string            `json:"nextCursor,omitempty"`
+		Tools      json.RawMessage `json:"tools"`
+		NextCursor string          `json:"nextCursor,omitempty"`
 	}
 	if err := json.Unmarshal(list, &all); err != nil {
 		return list // go-sdk says what is wrong
 	}
-	known := make([]json.RawMessage, 0, len(all.Tools))
-	for _, raw := range all.Tools {
+	tools, _, err := elements(all.Tools, maxPage)
+	if err != nil {
+		return list
+	}
+	known := make([]json.RawMessage, 0, len(tools))
+	for _, raw := range tools {
 		var t struct {
 			Name   string          `json:"name"`
 			Schema json.RawMessage `json:"inputSchema"`
@@ -87,6 +92,30 @@ func decodable(list json.RawMessage) json.RawMessage {
 			known = append(known, encode(t))
 		}
 	}
-	all.Tools = known
+	all.Tools = encode(known)
 	return encode(all)
+}
+
+// elements are the first elements of a JSON array, and whether there are more: an array
+// of small ones takes far more memory than its text. It is an error if there is
+// another value.
+func elements(array json.RawMessage, most int) (found []json.RawMessage, more bool, err error) {
+	if len(array) == 0 || string(array) == "null" {
+		return nil, false, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(array))
+	if begin, err := dec.Token(); err != nil || begin != json.Delim('[') {
+		return nil, false, errors.New("there should be a list")
+	}
+	for dec.More() {
+		if len(found) == most {
+			return found, true, nil
+		}
+		var element json.RawMessage
+		if err := dec.Decode(&element); err != nil {
+			return nil, false, err
+		}
+		found = append(found, element)
+	}
+	return found, false, nil
 }

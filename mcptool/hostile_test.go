@@ -72,6 +72,27 @@ func TestHostile_result(t *testing.T) {
 	require.NoError(t, err, "the session goes on")
 }
 
+// Many small things take far more memory than their text, so that not all of them are
+// taken.
+func TestHostile_many(t *testing.T) {
+	t.Parallel()
+	zeros := strings.TrimSuffix(strings.Repeat("0,", 30_000), ",")
+	out, err := tool(t, result(`{"content":[`+zeros+`]}`).connect(t), "act").Handle(t.Context(), fnloop.Call{})
+	require.NoError(t, err)
+	require.Len(t, out.Content, 1001)
+	assert.Equal(t, "[what comes after the first 1000 parts of the result, not shown]", out.Content[1000].Text)
+
+	for _, page := range []string{zeros, strings.Repeat(`{"name":"a","inputSchema":{}},`, 30_000) + `{"name":"b","inputSchema":{}}`} {
+		tools, err := connect(t, mcptool.Server{Name: "many", URL: listing(t, page)}).Tools(t.Context())
+		var left *mcptool.LeftOutError
+		require.ErrorAs(t, err, &left)
+		assert.Less(t, len(left.Tools), 1010)
+		assert.LessOrEqual(t, len(tools), 1)
+	}
+	_, err = connect(t, mcptool.Server{Name: "many", Only: []string{"b"}, URL: listing(t, strings.Repeat(`{"name":"a","inputSchema":{}},`, 30_000)+`{"name":"b","inputSchema":{}}`)}).Tools(t.Context())
+	require.ErrorContains(t, err, "what comes after the first 20000 of a page")
+}
+
 func TestHostile_names(t *testing.T) {
 	t.Parallel()
 	names := []string{"поиск", "検索", "بحث", "🔎", "naïve.tool/2", "a b\tc", "x\u202ey", "read_file", "A", "a"}

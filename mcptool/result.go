@@ -13,9 +13,12 @@ import (
 	"github.com/fnloop/fnloop"
 )
 
-// A result is that of a call. Its content is a list of parts.
-type result[Content any] struct {
-	Content    Content         `json:"content"`
+// maxParts is how many parts of a result are taken.
+const maxParts = 1000
+
+// A result is that of a call.
+type result struct {
+	Content    json.RawMessage `json:"content"`
 	Structured json.RawMessage `json:"structuredContent"`
 	IsError    bool            `json:"isError"`
 	Type       string          `json:"resultType"`
@@ -38,36 +41,27 @@ type part struct {
 	} `json:"resource"`
 }
 
-// decodeResult decodes what a server wrote. What is no part becomes one without a
-// type.
-func decodeResult(raw json.RawMessage) (result[[]part], error) {
-	var res result[[]part]
-	if json.Unmarshal(raw, &res) == nil {
-		return res, nil
-	}
-	var loose result[json.RawMessage]
-	if err := json.Unmarshal(raw, &loose); err != nil {
-		return res, err
-	}
-	res = result[[]part]{Structured: loose.Structured, IsError: loose.IsError, Type: loose.Type}
-	var raws []json.RawMessage
-	if json.Unmarshal(loose.Content, &raws) != nil {
-		raws = []json.RawMessage{loose.Content} // older servers gave one part without a list
+// parts are those of a result, and whether there are more than are taken. What is no
+// part becomes one without a type.
+func (r *result) parts() (parts []part, more bool) {
+	raws, more, err := elements(r.Content, maxParts)
+	if err != nil {
+		raws = []json.RawMessage{r.Content} // older servers gave one part without a list
 	}
 	for _, raw := range raws {
 		var p part
 		if json.Unmarshal(raw, &p) != nil {
 			p = part{}
 		}
-		res.Content = append(res.Content, p)
+		parts = append(parts, p)
 	}
-	return res, nil
+	return parts, more
 }
 
 // output is what the model reads of a result.
 func output(raw json.RawMessage) fnloop.Output {
-	res, err := decodeResult(raw)
-	if err != nil {
+	var res result
+	if json.Unmarshal(raw, &res) != nil {
 		return fnloop.Output{Text: "the tool's result is not of the form that the protocol asks for", IsError: true}
 	}
 	if res.Type == "input_required" {
@@ -75,13 +69,17 @@ func output(raw json.RawMessage) fnloop.Output {
 	}
 	out := fnloop.Output{IsError: res.IsError}
 	usable := false
-	for i := range res.Content {
-		c, shown := content(&res.Content[i])
+	parts, more := res.parts()
+	for i := range parts {
+		c, shown := content(&parts[i])
 		if c == (fnloop.Content{}) {
 			continue
 		}
 		usable = usable || shown
 		out.Content = append(out.Content, c)
+	}
+	if more {
+		out.Content = append(out.Content, note(fmt.Sprintf("what comes after the first %d parts of the result", maxParts), ""))
 	}
 	if !usable && len(res.Structured) > 0 && string(res.Structured) != "null" {
 		out.Content = append(out.Content, fnloop.Content{Text: string(res.Structured)})

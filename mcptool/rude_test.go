@@ -229,6 +229,8 @@ func (s script) call(m rudeMessage, out io.Writer, answer func(string), refuse f
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"%s","result":%s}`+"\n", m.ID, text("wrong"))
 		answer(text("right"))
 		answer(text("wrong"))
+	case "batch": // as revision 2025-03-26 has it
+		fmt.Fprintf(out, `[7, {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}, {"jsonrpc":"2.0","id":%s,"result":%s}]`+"\n", m.ID, text("right"))
 	case "large":
 		n, _ := strconv.Atoi(rest)
 		w := bufio.NewWriter(out)

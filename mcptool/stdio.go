@@ -22,8 +22,8 @@ type stdioConn struct {
 	process *process
 	lines   *lineReader
 	log     *slog.Logger
-	batch   []jsonrpc.Message // what is left of the last one
-	noise   int               // lines that were no message
+	batch   *json.Decoder // of what is left of the last one; nil if nothing is
+	noise   int           // lines that were no message
 
 	mu      sync.Mutex
 	waiting map[jsonrpc.ID]*exchange
@@ -65,9 +65,7 @@ func (c *stdioConn) SessionID() string { return "" }
 // Read returns the next message. Lines that are none are passed over.
 func (c *stdioConn) Read(context.Context) (jsonrpc.Message, error) {
 	for {
-		if len(c.batch) > 0 {
-			msg := c.batch[0]
-			c.batch = c.batch[1:]
+		if msg := c.fromBatch(); msg != nil {
 			return c.received(msg), nil
 		}
 		line, err := c.lines.next()
@@ -91,16 +89,10 @@ func (c *stdioConn) Read(context.Context) (jsonrpc.Message, error) {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		if line[0] == '[' {
-			var batch []json.RawMessage
-			if json.Unmarshal(line, &batch) == nil {
-				for _, raw := range batch {
-					if msg, err := jsonrpc.DecodeMessage(raw); err == nil {
-						c.batch = append(c.batch, msg)
-					}
-				}
-				continue
-			}
+		if line[0] == '[' && json.Valid(line) {
+			c.batch = json.NewDecoder(bytes.NewReader(line))
+			_, _ = c.batch.Token() // its beginning
+			continue
 		}
 		msg, err := jsonrpc.DecodeMessage(line)
 		if err != nil {
@@ -111,6 +103,21 @@ func (c *stdioConn) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		return c.received(msg), nil
 	}
+}
+
+// fromBatch is the next message of the last batch, or nil.
+func (c *stdioConn) fromBatch() jsonrpc.Message {
+	for c.batch != nil && c.batch.More() {
+		var raw json.RawMessage
+		if c.batch.Decode(&raw) != nil {
+			break
+		}
+		if msg, err := jsonrpc.DecodeMessage(raw); err == nil {
+			return msg
+		}
+	}
+	c.batch = nil
+	return nil
 }
 
 func (c *stdioConn) received(msg jsonrpc.Message) jsonrpc.Message {

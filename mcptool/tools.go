@@ -19,7 +19,8 @@ import (
 // What is taken of one server's list. A request lists no more than 128 tools.
 const (
 	maxPages = 100
-	maxTools = 1000
+	maxPage  = 20_000 // entries of one
+	maxTools = 1000   // and as many that cannot be used
 )
 
 // A LeftOutError names the tools of a server that cannot be used. [Conn.Tools] and
@@ -135,8 +136,8 @@ func (l *listing) pages(read func(cursor string) (string, error)) error {
 		switch {
 		case err != nil:
 			return err
-		case len(l.found) > maxTools:
-			l.found = l.found[:maxTools]
+		case l.full():
+			l.found = l.found[:min(len(l.found), maxTools)]
 			l.omit("", fmt.Sprintf("what comes after the first %d tools", maxTools))
 			return nil
 		case next == "":
@@ -151,12 +152,15 @@ func (l *listing) pages(read func(cursor string) (string, error)) error {
 	return nil
 }
 
+// full reports whether more was listed than is taken.
+func (l *listing) full() bool { return len(l.found) > maxTools || len(l.left) > maxTools }
+
 func (l *listing) omit(tool, reason string) { l.left = append(l.left, LeftOut{tool, reason}) }
 
 // add takes in one tool as the server wrote it. known are the names of those that
 // go-sdk can call; nil means all.
 func (l *listing) add(raw json.RawMessage, known map[string]bool) {
-	if len(l.found) > maxTools {
+	if l.full() {
 		return
 	}
 	var d described
