@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,6 +154,10 @@ func (s Set) Has(name string) bool {
 	return slices.ContainsFunc(s.found, func(f found) bool { return f.kit.name == name })
 }
 
+// version is how one looks. Packages can have another printed, and the model reads
+// it.
+var version = regexp.MustCompile(`^[\w.+~:, -]{0,80}$`)
+
 // read makes a Set of what [find] printed.
 func read(stdout string) (Set, error) {
 	var told []struct {
@@ -164,6 +169,9 @@ func read(stdout string) (Set, error) {
 	}
 	s := Set{missing: make(map[string]string)}
 	for i, k := range kits {
+		if t := &told[i]; !version.MatchString(t.Version) {
+			t.Missing = k.name + " prints no version that can be shown"
+		}
 		switch t := told[i]; {
 		case s.Has(k.name):
 		case t.Missing == "":

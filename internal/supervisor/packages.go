@@ -3,6 +3,7 @@ package supervisor
 import (
 	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -38,7 +39,13 @@ func PreloadList(modules ...string) (string, error) {
 //go:embed packages.py
 var Packages string
 
-// Lines are the lines of what [Packages] prints.
+// packageLine is a line that [Packages] prints. Packages can have it print others,
+// and the model reads them.
+var packageLine = regexp.MustCompile(`^[\w.-]{1,60}( [\w.+!~-]{1,60})?( \(import \w{1,60}\))?$`)
+
+// Lines are the lines of what [Packages] prints, without those that name no package.
 func Lines(output string) []string {
-	return strings.FieldsFunc(output, func(r rune) bool { return r == '\n' })
+	lines := strings.FieldsFunc(output, func(r rune) bool { return r == '\n' })
+	lines = slices.DeleteFunc(lines, func(line string) bool { return !packageLine.MatchString(line) })
+	return lines[:min(len(lines), 40)]
 }

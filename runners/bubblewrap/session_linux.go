@@ -38,7 +38,6 @@ func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ i
 	session := s.conn.NewSession(supervisor.SessionConfig{
 		Limits: limits, Grace: c.Grace, Copy: !c.NoCopy, Rlimits: h.rlimits(s.spec), Compiled: &h.session,
 		Remove: func() {
-
 			s.Remove()
 			r.host.Leave()
 		},
