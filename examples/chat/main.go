@@ -1,6 +1,5 @@
-// Command chat is a chat back end to copy from: a page, a server and a database.
-// The model calls Go functions, runs Python that keeps its variables, and asks
-// before it changes something.
+// Command chat is a chat back end to copy from. Its model calls Go functions, runs Python
+// that keeps its variables, and asks before it changes something.
 package main
 
 import (
@@ -50,11 +49,11 @@ func main() {
 	}
 }
 
-// serve serves until ctx ends, and then until the answers that are being written
-// are complete.
+// serve serves until ctx ends, and then until the answers that are being written are there.
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("chat", flag.ContinueOnError)
 	addr := flags.String("addr", "127.0.0.1:8080", "where to listen")
+	hosts := flags.String("hosts", "127.0.0.1,localhost", "the names that browsers reach it by; empty means any")
 	dsn := flags.String("db", "chat.db", "a file of SQLite, or an address like postgres://user@host/database")
 	sandbox := flags.String("sandbox", "bubblewrap", "where Python runs: bubblewrap or docker")
 	imageName := flags.String("image", "", "the image for docker")
@@ -121,7 +120,7 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 
-	s := &server{store: store, loop: loop, hub: hub, log: log}
+	s := &server{store: store, loop: loop, hub: hub, log: log, hosts: *hosts}
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		return err

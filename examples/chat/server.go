@@ -13,6 +13,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/chatstore"
@@ -32,19 +33,23 @@ type server struct {
 	loop  *fnloop.Loop
 	hub   *fnloop.Hub
 	log   *slog.Logger
+	hosts string // the names that browsers know it by, with commas; empty means any
 }
 
+// handler answers to its own names alone: other sites can lead theirs to its address.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	files, _ := fs.Sub(page, "page")
-	mux.Handle("GET /", http.FileServerFS(files))
-	mux.HandleFunc("GET /chats", s.answer(s.list))
-	mux.HandleFunc("POST /chats", s.answer(s.create))
-	mux.HandleFunc("GET /chats/{chat}", s.inChat(s.show))
-	mux.HandleFunc("POST /chats/{chat}/runs", s.inChat(s.post))
-	mux.HandleFunc("POST /chats/{chat}/stop", s.inChat(s.stop))
-	mux.HandleFunc("GET /chats/{chat}/events", s.inChat(s.follow))
-	mux.HandleFunc("GET /chats/{chat}/files/{name...}", s.inChat(s.download))
+	for _, host := range strings.Split(s.hosts, ",") {
+		mux.Handle("GET "+host+"/", http.FileServerFS(files))
+		mux.HandleFunc("GET "+host+"/chats", s.answer(s.list))
+		mux.HandleFunc("POST "+host+"/chats", s.answer(s.create))
+		mux.HandleFunc("GET "+host+"/chats/{chat}", s.inChat(s.show))
+		mux.HandleFunc("POST "+host+"/chats/{chat}/runs", s.inChat(s.post))
+		mux.HandleFunc("POST "+host+"/chats/{chat}/stop", s.inChat(s.stop))
+		mux.HandleFunc("GET "+host+"/chats/{chat}/events", s.inChat(s.follow))
+		mux.HandleFunc("GET "+host+"/chats/{chat}/files/{name...}", s.inChat(s.download))
+	}
 	secure := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "no-referrer")
@@ -75,8 +80,7 @@ func (s *server) inChat(f func(w http.ResponseWriter, r *http.Request, c chatsto
 	})
 }
 
-// owner tells users apart by a cookie that is made up here. Put your own sign-in
-// in its place.
+// owner tells users apart by a made-up cookie. Put your own sign-in in its place.
 func owner(w http.ResponseWriter, r *http.Request) string {
 	cookie, err := r.Cookie("user")
 	if err != nil || len(cookie.Value) < 20 {
@@ -87,8 +91,7 @@ func owner(w http.ResponseWriter, r *http.Request) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// fail answers with an error that says what to do, and logs what only the host
-// can mend.
+// fail answers with what to do about an error, and logs what only the host can mend.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := http.StatusServiceUnavailable, "The server has a problem and has changed nothing. Try again."
 	var input *chatstore.InputError

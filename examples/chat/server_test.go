@@ -170,6 +170,31 @@ func TestServer_othersChats(t *testing.T) {
 	}
 }
 
+// A site that leads its own name to the server is not answered: for a browser its pages
+// are of the same origin.
+func TestServer_foreignHost(t *testing.T) {
+	const usual = "127.0.0.1,localhost"
+	for _, c := range []struct {
+		hosts, host string
+		status      int
+	}{
+		{usual, "127.0.0.1:8080", 200},
+		{usual, "localhost:8080", 200},
+		{usual, "evil.example:8080", 404},
+		{usual, "localhost.evil.example", 404},
+		{"chat.example", "chat.example", 200},
+		{"chat.example", "127.0.0.1:8080", 404},
+		{"", "any.example", 200},
+	} {
+		s := &server{hosts: c.hosts}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = c.host
+		s.handler().ServeHTTP(w, r)
+		assert.Equal(t, c.status, w.Code, "%q at %q", c.host, c.hosts)
+	}
+}
+
 // Of tabs that post at once one is taken.
 func TestServer_tabsAtOnce(t *testing.T) {
 	v := within(t, database(t), rt.Always(react)).visit(t)

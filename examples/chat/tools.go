@@ -40,14 +40,12 @@ func ordersTool(db *sql.DB) fnloop.Tool {
 		}
 		defer rows.Close()
 		var list []order
-		for rows.Next() {
+		for err == nil && rows.Next() {
 			var o order
-			if err := rows.Scan(&o.ID, &o.Customer, &o.Item, &o.Cents, &o.Refunded); err != nil {
-				return nil, fnloop.Abort(fmt.Errorf("orders: %w", err))
-			}
+			err = rows.Scan(&o.ID, &o.Customer, &o.Item, &o.Cents, &o.Refunded)
 			list = append(list, o)
 		}
-		if err := rows.Err(); err != nil {
+		if err = errors.Join(err, rows.Err()); err != nil {
 			return nil, fnloop.Abort(fmt.Errorf("orders: %w", err))
 		}
 		return list, nil
