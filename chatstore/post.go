@@ -18,7 +18,8 @@ import (
 // The error is [ErrNotFound], [ErrConflict] when the chat has gone on since the
 // message's Version of it, [fnloop.ErrBusy] while a run of the chat goes on, a
 // [*BudgetError], an [*InputError] for what the owner has to change, or one of the
-// database. Nothing has changed then.
+// database. Nothing has changed then, unless the database has begun the run and could not
+// say so any more: the chat has another Head and Version in that case.
 func (s *Store) Post(ctx context.Context, owner, chat string, m Message) (*Run, error) {
 	c, err := s.Chat(ctx, owner, chat)
 	if err != nil {

@@ -56,7 +56,9 @@ type ServeOptions struct {
 // runs the client is told of its progress at least every five seconds, if it asked for
 // that. A call that needs approval is refused, since nobody can be asked here. An
 // error of [fnloop.Abort] is logged, and the client learns that the tool failed. A
-// tool that keeps a [fnloop.ToolState] finds none.
+// tool that keeps a [fnloop.ToolState] finds none, so that of interpreter.Sessions would
+// open an interpreter with each call: give clients a tool that opens one and names it,
+// as askpy mcp does.
 //
 // The error is a [*fnloop.ConfigError] for tools that cannot be.
 func Serve(ctx context.Context, o ServeOptions, tools ...fnloop.Tool) error {

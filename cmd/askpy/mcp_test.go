@@ -71,7 +71,7 @@ func TestMCP(t *testing.T) {
 					assert.Contains(t, tool.Description, "There is no network")
 				}
 			}
-			assert.Subset(t, names, []string{"run_python", "python_open", "python_run", "python_close"})
+			assert.Subset(t, names, []string{"run_python", "run_code", "python_open", "python_run", "python_close"})
 
 			res := call("run_python", map[string]any{"code": "import time\nprint('begun', flush=True)\ntime.sleep(1)\nprint(6*7)\nraise SystemExit(3)"})
 			assert.False(t, res.IsError, "a program that fails is a result")
@@ -83,6 +83,10 @@ func TestMCP(t *testing.T) {
 			assert.Equal(t, 3, result.ExitCode)
 			assert.Equal(t, "begun\n42\n", result.Stdout)
 			assert.NotEmpty(t, res.Progress)
+
+			res = call("run_code", map[string]any{"language": "bash", "code": "echo $((6*7))\nexit 4"})
+			assert.False(t, res.IsError)
+			assert.JSONEq(t, `{"exit_code":4,"timed_out":false,"stdout":"42\n","stderr":""}`, string(res.Structured))
 
 			mark := fmt.Sprintf("cancelled_%d_%s", time.Now().UnixNano(), strings.ReplaceAll(c.name, " ", "_"))
 			failed := d.Do(mcptest.Step{Do: "call", Name: "run_python", Arguments: map[string]any{"code": "import subprocess\nsubprocess.run(['sh', '-c', 'sleep 1000; : " + mark + "'])"}, After: 1500}, nil)
