@@ -96,6 +96,15 @@ func Connect(s Sandbox) (*Conn, error) {
 // names in Python without the prefix, such as "nofile".
 type Rlimits map[string]int64
 
+// Lines are r as the supervisor has them.
+func (r Rlimits) Lines() string {
+	var b strings.Builder
+	for name, limit := range r {
+		fmt.Fprintf(&b, "rlimit_%s=%d\n", name, limit)
+	}
+	return b.String()
+}
+
 // A Command is how a program is run that is not Python's.
 type Command struct {
 	File string   // what the source becomes
@@ -183,11 +192,7 @@ func (r *run) because(c cause) { r.cause.CompareAndSwap(int32(byNothing), int32(
 // send hands the program over. A write fails when the sandbox is gone, which
 // the receiver learns as well.
 func (r *run) send(p fnloop.Program, command *Command, limits fnloop.Limits, rlimits Rlimits) {
-	config := fmt.Appendf(nil, "time_ms=%d\n", limits.Time.Milliseconds())
-	for name, limit := range rlimits {
-		config = fmt.Appendf(config, "rlimit_%s=%d\n", name, limit)
-	}
-	b := appendFrame(nil, kindConfig, string(config))
+	b := appendFrame(nil, kindConfig, fmt.Sprintf("time_ms=%d\n%s", limits.Time.Milliseconds(), rlimits.Lines()))
 	if command != nil {
 		b = appendFrame(b, kindCommand, command.payload())
 	}

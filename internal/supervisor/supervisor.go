@@ -49,6 +49,9 @@ const LayerDir = "/opt/fnloop/python"
 // before, as the names with commas between them.
 const Preload = "FNLOOP_PRELOAD"
 
+// PreloadRlimits is another one: [Rlimits.Lines] of that process while it imports.
+const PreloadRlimits = "FNLOOP_RLIMITS"
+
 // Check is a program that looks at its own sandbox, and prints "ok" or what it
 // can do that it must not. A sandbox is not believed before it was run.
 const Check = `import os

@@ -27,6 +27,7 @@ def supervise():
     # to be imported.
     layer = "/opt/fnloop/python"
     preload = [m for m in os.environ.get("FNLOOP_PRELOAD", "").split(",") if m]
+    ahead = [line.split("=") for line in os.environ.get("FNLOOP_RLIMITS", "").split()]
 
     # What the program may see of the environment, whatever an engine or an
     # image adds to it.
@@ -101,18 +102,21 @@ def supervise():
             leave_supervisor()
             if not foreign:
                 import_all()
-        for key, value in config.items():
+        bound(config)
+        try:
+            with open("/proc/self/oom_score_adj", "w") as f:
+                f.write(str(score))
+        except OSError:
+            pass
+
+    def bound(limits):
+        for key, value in limits.items():
             if key.startswith("rlimit_"):
                 limit = getattr(resource, key.upper())
                 hard = resource.getrlimit(limit)[1]
                 if hard != resource.RLIM_INFINITY:
                     value = min(value, hard)
                 resource.setrlimit(limit, (value, value))
-        try:
-            with open("/proc/self/oom_score_adj", "w") as f:
-                f.write(str(score))
-        except OSError:
-            pass
 
     def leave_supervisor():
         # Takes from a child what is of this process, once it has none of its
@@ -194,6 +198,7 @@ def supervise():
                 os.dup2(null, fd)
             os.close(null)
             leave_supervisor()
+            bound({key: int(value) for key, value in ahead})
             said = ""
             try:
                 import_all()

@@ -389,7 +389,7 @@ func (h *host) args(s spec) []string {
 	}
 	a = append(a, "--setenv", "PYTHONPATH", supervisor.Dir)
 	if s.preload != "" {
-		a = append(a, "--setenv", supervisor.Preload, s.preload)
+		a = append(a, "--setenv", supervisor.Preload, s.preload, "--setenv", supervisor.PreloadRlimits, h.rlimits(s).Lines())
 	}
 	// What other software keeps under /usr/local is nobody's business.
 	a = append(a, "--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/src")

@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 		helpSession()
 	case "crowd":
 		helpCrowd()
+	case "preload":
+		helpPreload()
 	}
 }
 
@@ -133,6 +135,14 @@ func helpProtection() {
 	fmt.Printf("uid=%d cgroup=%d missing=%d err=%v\n", p.UID, p.Cgroup, len(p.Missing), err)
 	res, err := r.Run(context.Background(), fnloop.Program{Source: "import os\nprint(os.getuid())\nn = 0\ntry:\n for i in range(1000):\n  if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '9'])\n  n += 1\nexcept OSError: pass\nprint(n < 200)\ntry: bytearray(600 << 20)\nexcept MemoryError: print('MemoryError')"})
 	fmt.Printf("%q %q %v\n", res.Stdout, res.End, err)
+}
+
+// helpPreload says what bounds a module that is imported before the program.
+func helpPreload() {
+	r := &bubblewrap.Runner{Python: os.Args[1], Preload: []string{"greedy"}, PIDs: 77, Memory: 300 << 20}
+	defer r.Close()
+	res, err := r.Run(context.Background(), fnloop.Program{Source: "import greedy; print(*greedy.bounds)"})
+	fmt.Printf("%s%s %v\n", res.Stdout, res.Stderr, err)
 }
 
 // processes are those with word in their command line.
@@ -373,8 +383,30 @@ func TestUnprivilegedCrowd(t *testing.T) {
 	}
 }
 
+// Without a cgroup a module of Preload has the limits of the program.
+func TestUnprivilegedPreload(t *testing.T) {
+	mark, err := os.MkdirTemp("/tmp", "fnloop-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(mark) })
+	os.Chmod(mark, 0o755)
+	if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", mark).CombinedOutput(); err != nil {
+		t.Skipf("no virtual environment: %v\n%s", err, out)
+	}
+	site, _ := filepath.Glob(mark + "/lib/python3*/site-packages")
+	const greedy = "import resource as r\nbounds = [r.getrlimit(n) for n in (r.RLIMIT_NPROC, r.RLIMIT_DATA)]\n"
+	if err := os.WriteFile(filepath.Join(site[0], "greedy.py"), []byte(greedy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const want = "(77, 77) (314572800, 314572800)\n <nil>\n"
+	if out := unprivileged(t, "preload", mark+"/bin/python3"); out != want {
+		t.Errorf("an unprivileged host says\n%s, want\n%s", out, want)
+	}
+}
+
 // unprivileged runs a helper as a user without rights and gives what it prints.
-func unprivileged(t *testing.T, mode string) string {
+func unprivileged(t *testing.T, mode string, args ...string) string {
 	t.Helper()
 	need(t)
 	if os.Geteuid() != 0 {
@@ -394,7 +426,7 @@ func unprivileged(t *testing.T, mode string) string {
 	if err := os.WriteFile(program, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program)
+	cmd := exec.Command(program, args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{helper + "=" + mode, "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345, NoSetGroups: false}}

@@ -43,7 +43,7 @@ func (r *Runner) spec(e *engine, memory int64) spec {
 func (s spec) env(path string) []string {
 	env := supervisor.Env(path)
 	if s.preload != "" {
-		env = append(env, supervisor.Preload+"="+s.preload)
+		env = append(env, supervisor.Preload+"="+s.preload, supervisor.PreloadRlimits+"="+s.Rlimits().Lines())
 	}
 	return env
 }
