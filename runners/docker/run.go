@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -175,6 +176,10 @@ func (r *Runner) Environment() fnloop.Environment {
 	return env
 }
 
+// pythonVersion is a line with the version of an interpreter. Packages can have
+// other lines printed before it.
+var pythonVersion = regexp.MustCompile(`(?m)^\d+\.\d+\.\d+[\w+]{0,20}$`)
+
 // Inspect implements [fnloop.Inspector]. The first call runs a program that looks
 // for Python and its packages, and one that looks for languages. Its error says
 // why programs cannot be run.
@@ -202,11 +207,11 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 		if err != nil {
 			return fnloop.Environment{}, err
 		}
-		found := supervisor.Lines(res.Stdout)
-		if res.ExitCode == nil || *res.ExitCode != 0 || len(found) == 0 {
+		version := pythonVersion.FindStringIndex(res.Stdout)
+		if res.ExitCode == nil || *res.ExitCode != 0 || version == nil {
 			return fnloop.Environment{}, fmt.Errorf("docker: Python cannot list its packages: %.500s", res.Text())
 		}
-		e.python, e.packages = found[0], found[1:]
+		e.python, e.packages = res.Stdout[version[0]:version[1]], supervisor.Lines(res.Stdout[version[1]:])
 	}
 	looking.Wait()
 	return fnloop.Environment{
