@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 		s.serve(os.Stdin, os.Stdout)
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "conform" {
+		if err := conform(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

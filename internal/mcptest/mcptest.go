@@ -17,6 +17,9 @@ const (
 	Memory     = "node_modules/@modelcontextprotocol/server-memory/dist/index.js"
 	// Modern is a server of the newest protocol, made with the TypeScript SDK.
 	Modern = "server.mjs"
+	// Conformance has the scenarios of the protocol's own project. Its later versions
+	// need a newer Node.js.
+	Conformance = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 	// Client drives a server with the client of that SDK.
 	Client = "client.mjs"
 )
