@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -46,6 +47,23 @@ func TestStore_hostile(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, left, what)
 	}
+}
+
+// A folder of any size is refused before its names are in memory.
+func TestCountable(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 10 {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(i), "a"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i), "b"), nil, 0o644))
+	}
+	require.NoError(t, os.Symlink("/", filepath.Join(dir, "link")))
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	require.NoError(t, pylayer.Countable(root, 31))
+	require.ErrorContains(t, pylayer.Countable(root, 30), "more than")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, strings.Repeat("0123456789/", 100)), 0o755))
+	require.ErrorContains(t, pylayer.Countable(root, 1000), "a file with the name")
 }
 
 // What a build leaves, which may run with the rights of this user, is out of

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +18,11 @@ import (
 
 // links are the only links of a layer, which the installer makes itself.
 var links = map[string]bool{"bin/python3": true, "bin/python": true, "lib64": true}
+
+// maxName bounds the length of a name with its folders, in bytes.
+const maxName = 1024
+
+var errTooMany = fmt.Errorf("they have more than %d files", MaxEntries)
 
 // epoch is when all files of a layer were changed last: nothing tells when it was
 // made, and all tools can write it.
@@ -48,7 +54,7 @@ func Copy(archive io.Reader, folder string, put func(*tar.Header, io.Reader) err
 		case seen[h.Name]:
 			return "", fmt.Errorf("%q is there twice", h.Name)
 		case n == MaxEntries:
-			return "", fmt.Errorf("they have more than %d files", MaxEntries)
+			return "", errTooMany
 		}
 		seen[h.Name] = true
 		if size += h.Size; size > MaxBytes {
@@ -71,7 +77,7 @@ func clean(from *tar.Header, folder string) (*tar.Header, error) {
 	case folder != "":
 		name, within = strings.CutPrefix(name, folder+"/")
 	}
-	if !within || !fs.ValidPath(name) || strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`) || len(name) > 1024 {
+	if !within || !fs.ValidPath(name) || strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`) || len(name) > maxName {
 		return nil, fmt.Errorf("they have a file with the name %.200q", from.Name)
 	}
 	to := &tar.Header{Name: name, Typeflag: from.Typeflag, Mode: 0o644, ModTime: epoch, Format: tar.FormatPAX}
@@ -96,6 +102,9 @@ func clean(from *tar.Header, folder string) (*tar.Header, error) {
 
 // Archive writes the tar archive of what is in a folder, whatever is in there.
 func Archive(root *os.Root, to io.Writer) error {
+	if err := countable(root, MaxEntries); err != nil {
+		return err
+	}
 	w := tar.NewWriter(to)
 	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == "." {
@@ -125,6 +134,39 @@ func Archive(root *os.Root, to io.Writer) error {
 		return err
 	}
 	return w.Close()
+}
+
+// countable reports more than so many files as an error, before the names of
+// all in a folder are in memory at once.
+func countable(root *os.Root, most int) error {
+	for folders := []string{"."}; len(folders) > 0; {
+		last := len(folders) - 1
+		name := folders[last]
+		folders = folders[:last]
+		if len(name) > maxName {
+			return fmt.Errorf("they have a file with the name %.200q", name)
+		}
+		dir, err := root.Open(name)
+		for err == nil {
+			var some []fs.DirEntry
+			some, err = dir.ReadDir(4096)
+			if most -= len(some); most < 0 {
+				err = errTooMany
+			}
+			for _, e := range some {
+				if e.IsDir() {
+					folders = append(folders, path.Join(name, e.Name()))
+				}
+			}
+		}
+		if dir != nil {
+			dir.Close()
+		}
+		if err != io.EOF {
+			return err
+		}
+	}
+	return nil
 }
 
 func archiveFile(root *os.Root, w *tar.Writer, h *tar.Header) error {

@@ -1,0 +1,3 @@
+package pylayer
+
+var Countable = countable
