@@ -31,14 +31,21 @@ var problems = map[string]Problem{
 	"taken":      {"taken", "The chat has gone on elsewhere. Load it again."},
 }
 
-// chatKey is where the context of a run has the ID of its chat.
-type chatKey struct{}
+// runKey is where the context of a run has it.
+type runKey struct{}
+
+func runFrom(ctx context.Context) *Run {
+	r, _ := ctx.Value(runKey{}).(*Run)
+	return r
+}
 
 // ChatID is the ID of the chat whose run a context belongs to, as that of a handler
 // does, or empty.
 func ChatID(ctx context.Context) string {
-	id, _ := ctx.Value(chatKey{}).(string)
-	return id
+	if r := runFrom(ctx); r != nil {
+		return r.Chat
+	}
+	return ""
 }
 
 // Events does the run, as [fnloop.Loop.Events] would, and stores how far it gets:
@@ -60,7 +67,7 @@ func (r *Run) Events(ctx context.Context, loop *fnloop.Loop) iter.Seq2[fnloop.Ev
 			return
 		}
 		r.begun = true
-		ctx := context.WithValue(ctx, chatKey{}, r.Chat)
+		ctx := context.WithValue(ctx, runKey{}, r)
 		seen := &record{Transcript: fnloop.Transcript{View: r.store.View}, finished: make(map[string]bool)}
 		if err := json.Unmarshal(r.Seen, seen); err != nil {
 			r.log(ctx, "what was seen of a run cannot be read", err)
@@ -218,7 +225,7 @@ func (r *Run) figure(ctx context.Context, d interpreter.Shown) fnloop.Event {
 			continue
 		}
 		name := "figure-" + newID() + kind.suffix
-		err := r.store.patiently(ctx, func() error { return r.store.putFile(ctx, r.Chat, File{name, data, true}) })
+		err := r.store.patiently(ctx, func() error { return r.store.putFile(ctx, r, File{name, data, true}) })
 		if full, ok := errors.AsType[*InputError](err); ok {
 			return Problem{"figure", "A figure is not shown. " + full.Reason}
 		}

@@ -70,20 +70,38 @@ func (s *Store) putFiles(ctx context.Context, db execer, chat string, files []Fi
 	return nil
 }
 
-// putFile is putFiles for one file, with nothing changed if there is no room for it.
-func (s *Store) putFile(ctx context.Context, chat string, f File) error {
+// alter changes the files of a run's chat as change says, or not at all. A run that
+// goes on elsewhere changes nothing: the files are those of the other one.
+func (s *Store) alter(ctx context.Context, r *Run, change func(execer) error) error {
 	tx, err := s.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("chatstore: storing the file %s: %w", f.Name, err)
+		return fmt.Errorf("chatstore: storing a file: %w", err)
 	}
 	defer tx.Rollback()
-	if err := s.putFiles(ctx, tx, chat, []File{f}); err != nil {
+	// This holds the run's row until the end, so that nobody takes it in between.
+	held, err := tx.ExecContext(ctx, `UPDATE fnloop_runs SET writer = writer WHERE id = $1 AND writer = $2`, r.ID, r.writer)
+	var n int64
+	if err == nil {
+		n, err = held.RowsAffected()
+	}
+	if err != nil {
+		return fmt.Errorf("chatstore: storing a file: %w", err)
+	}
+	if n == 0 {
+		return ErrTaken
+	}
+	if err := change(tx); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("chatstore: storing the file %s: %w", f.Name, err)
+		return fmt.Errorf("chatstore: storing a file: %w", err)
 	}
 	return nil
+}
+
+// putFile is putFiles for one file that a run has made.
+func (s *Store) putFile(ctx context.Context, r *Run, f File) error {
+	return s.alter(ctx, r, func(db execer) error { return s.putFiles(ctx, db, r.Chat, []File{f}) })
 }
 
 // File reads a file of a chat.
@@ -137,8 +155,12 @@ func (s *Store) KeepFiles(sessions *interpreter.Sessions) {
 		return err
 	}
 	sessions.OnCell = func(ctx context.Context, session *interpreter.Session, e interpreter.Execution) error {
+		run := runFrom(ctx)
 		for _, f := range e.Files {
-			if err := s.patiently(ctx, func() error { return s.keep(ctx, ChatID(ctx), session, f) }); err != nil {
+			if run == nil || f.Name != clean(f.Name) {
+				continue
+			}
+			if err := s.patiently(ctx, func() error { return s.keep(ctx, run, session, f) }); err != nil {
 				return fmt.Errorf("keeping %q: %w", f.Name, err)
 			}
 		}
@@ -189,15 +211,12 @@ func (r *Run) upload(ctx context.Context) error {
 
 // keep stores a file that code has changed. One for which there is no room is not
 // kept, and what was kept under its name goes too.
-func (s *Store) keep(ctx context.Context, chat string, session *interpreter.Session, change interpreter.FileChange) error {
-	if chat == "" || change.Name != clean(change.Name) {
-		return nil
-	}
+func (s *Store) keep(ctx context.Context, run *Run, session *interpreter.Session, change interpreter.FileChange) error {
 	most := limit(s.MaxFile, DefaultMaxFile)
 	if change.Change != interpreter.FileRemoved && change.Size <= most {
 		r, err := session.Get(ctx, change.Name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return s.remove(ctx, chat, change.Name) // gone again
+			return s.remove(ctx, run, change.Name) // gone again
 		} else if err != nil {
 			return err
 		}
@@ -207,17 +226,19 @@ func (s *Store) keep(ctx context.Context, chat string, session *interpreter.Sess
 			return err
 		}
 		if int64(len(data)) <= most {
-			err = s.putFile(ctx, chat, File{Name: change.Name, Data: data})
+			err = s.putFile(ctx, run, File{Name: change.Name, Data: data})
 			if _, full := errors.AsType[*InputError](err); !full {
 				return err
 			}
 		}
 	}
-	return s.remove(ctx, chat, change.Name)
+	return s.remove(ctx, run, change.Name)
 }
 
 // remove removes a file of the work folder.
-func (s *Store) remove(ctx context.Context, chat, name string) error {
-	_, err := s.DB.ExecContext(ctx, `DELETE FROM fnloop_files WHERE chat = $1 AND name = $2 AND NOT picture`, chat, name)
-	return err
+func (s *Store) remove(ctx context.Context, r *Run, name string) error {
+	return s.alter(ctx, r, func(db execer) error {
+		_, err := db.ExecContext(ctx, `DELETE FROM fnloop_files WHERE chat = $1 AND name = $2 AND NOT picture`, r.Chat, name)
+		return err
+	})
 }

@@ -18,7 +18,7 @@
 //
 // [Store.Post] begins a run, and [Store.Take] goes on with one that a process has
 // left behind. Whoever did so last is the only one that can store something of the
-// run, and the run before it in the chat can store nothing any more. As each call is
+// run, or a file that it made, and the run before it in the chat can store nothing any more. As each call is
 // stored before it starts, a process that has lost its run starts no further call,
 // without any lock that has to be kept alive. A chat counts its runs, and a message
 // says which count its writer has seen, so that of two messages that come at once

@@ -631,6 +631,46 @@ func TestStore_files(t *testing.T) {
 	})
 }
 
+// A process that has lost its run in the middle of a cell puts none of its files in the
+// place of those that the next one has made.
+func TestStore_filesTaken(t *testing.T) {
+	onEach(t, func(t *testing.T, d database) {
+		s := d.open()
+		c := newChat(t, s, "ann")
+		var picture bytes.Buffer
+		require.NoError(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 1, 1))))
+		model := play(t, rt.Call("call_1", "python", `{"code":"old"}`), rt.Call("call_2", "python", `{"code":"new"}`), rt.Text("done"))
+		// work is a process whose calls write what the code is into a file.
+		work := func(during func()) *fnloop.Loop {
+			store := *s
+			sessions := &interpreter.Sessions{Runner: &fake.Runner{Cells: func(_ context.Context, i *fake.Interpreter, c interpreter.Cell) (interpreter.Execution, error) {
+				during()
+				i.Write("a.txt", c.Source)
+				return interpreter.Execution{Displays: []interpreter.Display{{Data: map[string][]byte{"image/png": picture.Bytes()}}}}, nil
+			}}}
+			t.Cleanup(func() { sessions.Close() })
+			store.KeepFiles(sessions)
+			loop := *model
+			loop.Tools = []fnloop.Tool{sessions.Tool()}
+			return &loop
+		}
+		first := ask(t, s, c, "go")
+		_, events, err := do(t, first, work(func() {
+			next, err := d.open().Take(t.Context(), first.ID)
+			require.NoError(t, err)
+			_, _, err = do(t, next, work(func() {}))
+			require.NoError(t, err)
+		}))
+		require.ErrorIs(t, err, chatstore.ErrTaken)
+		for _, e := range events {
+			assert.NotEqual(t, "figure", e.Type())
+		}
+		f, err := s.File(t.Context(), c, "a.txt")
+		require.NoError(t, err)
+		assert.Equal(t, "new", string(f.Data))
+	})
+}
+
 // An answer that cannot be stored is said, and the run can be gone on with.
 func TestStore_databaseAway(t *testing.T) {
 	onEach(t, func(t *testing.T, d database) {
