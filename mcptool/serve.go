@@ -22,6 +22,9 @@ import (
 	"github.com/fnloop/fnloop/internal/version"
 )
 
+// DefaultParallel is how many calls of a server run at once.
+const DefaultParallel = 32
+
 // ServeOptions say how tools are offered. The zero value is good for use.
 type ServeOptions struct {
 	// Name and Version are what the server calls itself; empty means fnloop and its
@@ -35,6 +38,9 @@ type ServeOptions struct {
 	// MaxRequest bounds one message of the client, in bytes. Zero means
 	// DefaultMaxMessage.
 	MaxRequest int
+	// Parallel is how many calls of all clients run at once; the others wait. Zero means
+	// DefaultParallel, negative all of them.
+	Parallel int
 	// Token, if not empty, is what a client of [Handler] has to send: Authorization:
 	// Bearer and the token.
 	Token string
@@ -136,6 +142,9 @@ func bearer(token string, next http.Handler) http.Handler {
 // server makes go-sdk's server of tools.
 func (o *ServeOptions) server(ctx context.Context, tools []fnloop.Tool) (*mcp.Server, error) {
 	s := &service{loop: &fnloop.Loop{Tools: tools, Logger: o.Logger}, log: o.logger()}
+	if o.Parallel >= 0 {
+		s.places = make(chan struct{}, orDefault(o.Parallel, DefaultParallel))
+	}
 	described, err := s.loop.DescribeTools(ctx)
 	if err != nil {
 		return nil, err
@@ -192,8 +201,9 @@ func checkServed(schema json.RawMessage) error {
 type service struct {
 	loop    *fnloop.Loop
 	log     *slog.Logger
-	serial  sync.RWMutex // held for writing by a call that runs alone
-	ordered sync.Map     // tool to the *sync.Mutex of its calls
+	serial  sync.RWMutex  // held for writing by a call that runs alone
+	ordered sync.Map      // tool to the *sync.Mutex of its calls
+	places  chan struct{} // one for each call that runs; nil if there are enough
 }
 
 // handler is the handler of one tool.
@@ -217,6 +227,7 @@ func (s *service) handler(t *fnloop.Tool, structured bool) mcp.ToolHandler {
 		report := newReport(ctx, req)
 		defer report.end()
 		defer s.enter(t)()
+		defer s.place(ctx)()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -251,6 +262,19 @@ func (s *service) enter(t *fnloop.Tool) (leave func()) {
 	}
 	s.serial.RLock()
 	return s.serial.RUnlock
+}
+
+// place waits until a call may run beside the others, or ctx ends.
+func (s *service) place(ctx context.Context) (leave func()) {
+	if s.places == nil {
+		return func() {}
+	}
+	select {
+	case s.places <- struct{}{}:
+		return func() { <-s.places }
+	case <-ctx.Done():
+		return func() {}
+	}
 }
 
 func failed(text string) *mcp.CallToolResult {

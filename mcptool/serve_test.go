@@ -305,6 +305,47 @@ func TestServe_order(t *testing.T) {
 	assert.EqualValues(t, 1, most.Load())
 }
 
+// No more calls than are allowed run at once, over all clients. One that waits can be
+// cancelled.
+func TestHandler_parallel(t *testing.T) {
+	running, goOn := make(chan bool, 10), make(chan bool)
+	wait := fnloop.MustTool("wait", "Waits.", func(context.Context, struct{}) (string, error) {
+		running <- true
+		<-goOn
+		return "done", nil
+	})
+	h, err := mcptool.Handler(t.Context(), mcptool.ServeOptions{Parallel: 2}, wait)
+	require.NoError(t, err)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	call := func(ctx context.Context) error {
+		client := &http.Client{Transport: new(http.Transport)}
+		defer client.CloseIdleConnections()
+		session, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(ctx, &mcp.StreamableClientTransport{Endpoint: srv.URL, HTTPClient: client}, nil)
+		if err != nil {
+			return err
+		}
+		defer session.Close()
+		_, err = session.CallTool(ctx, &mcp.CallToolParams{Name: "wait"})
+		return err
+	}
+	done := make(chan error, 4)
+	for range 3 {
+		go func() { done <- call(t.Context()) }()
+	}
+	<-running
+	<-running
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
+	require.Empty(t, running, "two run, and the others wait")
+	close(goOn)
+	for range 3 {
+		require.NoError(t, <-done)
+	}
+	require.Len(t, running, 1, "the third one ran, and the one that was cancelled did not")
+}
+
 func TestServe_errors(t *testing.T) {
 	tools := offered(t)
 	for _, c := range []struct {
