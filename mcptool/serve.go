@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -86,7 +87,7 @@ func Serve(ctx context.Context, o ServeOptions, tools ...fnloop.Tool) error {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed), errors.Is(err, syscall.EPIPE):
 		return nil // the client has gone
 	}
-	return fmt.Errorf("mcptool: %w", err)
+	return fmt.Errorf("mcptool: reading the messages of the client: %w", err)
 }
 
 // Handler offers tools as an MCP server over HTTP, at whatever path it is put. It keeps
@@ -313,7 +314,7 @@ func servedPart(c fnloop.Content) mcp.Content {
 		return &mcp.ResourceLink{URI: c.ImageURL, Name: "image"}
 	case c.FileData != "":
 		if kind, data, ok := fromDataURL(c.FileData); ok {
-			return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///" + c.FileName, MIMEType: kind, Blob: data}}
+			return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: (&url.URL{Scheme: "file", Path: "/" + c.FileName}).String(), MIMEType: kind, Blob: data}}
 		}
 	case c.FileURL != "":
 		return &mcp.ResourceLink{URI: c.FileURL, Name: "file"}

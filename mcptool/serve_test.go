@@ -63,7 +63,7 @@ func offered(t *testing.T) []fnloop.Tool {
 	}}
 	parts := tool("parts", func(context.Context, greeting) (fnloop.Output, error) {
 		return fnloop.Output{Content: []fnloop.Content{
-			{Text: "a"}, {ImageURL: "data:image/png;base64," + png}, {FileName: "a.txt", FileData: "data:text/plain;base64,aGk="}, {ImageURL: "https://example.com/a.png"}, {FileID: "file_1"},
+			{Text: "a"}, {ImageURL: "data:image/png;base64," + png}, {FileName: "a b.txt", FileData: "data:text/plain;base64,aGk="}, {ImageURL: "https://example.com/a.png"}, {FileID: "file_1"},
 		}}, nil
 	})
 	code := 0
@@ -118,7 +118,7 @@ func TestServe(t *testing.T) {
 		{"aborts", `{"name":""}`, `[{"type":"text","text":"the tool failed"}]`, true},
 		{"custom", `{"input":"a\nb"}`, `[{"type":"text","text":"<a\nb>"}]`, false},
 		{"custom", `{}`, `[{"type":"text","text":"input: expected a string"}]`, true},
-		{"parts", `{"name":""}`, `[{"type":"text","text":"a"},{"type":"image","mimeType":"image/png","data":"` + picture(t, 3) + `"},{"type":"resource","resource":{"uri":"file:///a.txt","mimeType":"text/plain","blob":"aGk="}},{"type":"resource_link","uri":"https://example.com/a.png","name":"image"},{"type":"text","text":"[a file that only the API of the tool's owner can read: file_1]"}]`, false},
+		{"parts", `{"name":""}`, `[{"type":"text","text":"a"},{"type":"image","mimeType":"image/png","data":"` + picture(t, 3) + `"},{"type":"resource","resource":{"uri":"file:///a%20b.txt","mimeType":"text/plain","blob":"aGk="}},{"type":"resource_link","uri":"https://example.com/a.png","name":"image"},{"type":"text","text":"[a file that only the API of the tool's owner can read: file_1]"}]`, false},
 	} {
 		res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: c.tool, Arguments: json.RawMessage(c.args)})
 		require.NoError(t, err)

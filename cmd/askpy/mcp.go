@@ -71,7 +71,9 @@ func serveMCP(ctx context.Context, opts options, env environment, stdin io.Reade
 	}
 
 	if listener == nil {
-		err = mcptool.Serve(ctx, serve, tools...)
+		if err = mcptool.Serve(ctx, serve, tools...); err != nil {
+			err = errors.New(bareMCP(err))
+		}
 	} else {
 		err = serveHTTP(ctx, listener, serve, tools, stderr)
 	}
