@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 func helpSleep() {
 	r := &bubblewrap.Runner{Time: time.Minute}
 	_, err := r.Run(context.Background(), fnloop.Program{
-		Source: "import os\nif os.fork() == 0: os.setsid()\nprint('up')\nos.execv('/bin/sleep', ['" + os.Args[1] + "', '60'])",
+		Source: "import os\nif os.fork() == 0: os.setsid()\nos.write(1, b'up\\n')\nos.execv('/bin/sleep', ['" + os.Args[1] + "', '60'])",
 		Stdout: os.Stdout,
 	})
 	fmt.Println(err)
