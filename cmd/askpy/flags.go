@@ -37,6 +37,7 @@ type options struct {
 	timeout     time.Duration // of a program; zero means the runner's
 	mcp         []string      // servers, or files of them
 	http        string        // the address of askpy mcp
+	given       []string      // the names of the flags that were set
 	json        bool
 	events      bool
 	usage       bool
@@ -157,6 +158,7 @@ func parse(args []string) (options, error) {
 	}
 	var empty error
 	fs.Visit(func(f *pflag.Flag) {
+		opts.given = append(opts.given, f.Name)
 		if f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" && f.Name != "model" || f.Name == "model" && opts.model == "" {
 			empty = usagef("--%s is empty; give it a value or leave it out", f.Name)
 		}
@@ -167,6 +169,8 @@ func parse(args []string) (options, error) {
 	switch {
 	case empty != nil:
 		return opts, empty
+	case given("http") && !slices.Contains(opts.args, mcpCommand):
+		return opts, usagef("--http is for askpy mcp")
 	case given("model") && !isModel(opts.model):
 		return opts, usagef("--model is no name of a model; it should look like %s", defaultModel)
 	case strings.ContainsFunc(opts.effort, func(r rune) bool { return !unicode.IsLetter(r) && r != '-' && r != '_' }):

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fnloop/fnloop"
@@ -26,10 +27,18 @@ var resultSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"timed_out":{"type":"boolean"},"stdout":{"type":"string"},"stderr":{"type":"string"}},` +
 	`"required":["exit_code","timed_out","stdout","stderr"],"additionalProperties":false}`)
 
+// mcpFlags are those that mean something where there is no question.
+var mcpFlags = []string{"runner", "image", "python", "languages", "packages", "requirements", "timeout", "http", "quiet", "verbose"}
+
 // serveMCP offers the tools to programs that have a model of their own.
 func serveMCP(ctx context.Context, opts options, env environment, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	if len(opts.args) > 1 {
 		return usagef("askpy mcp takes no %q", opts.args[1])
+	}
+	for _, name := range opts.given {
+		if !slices.Contains(mcpFlags, name) {
+			return usagef("askpy mcp takes no --%s: the model, and the person who is asked, are the client's", name)
+		}
 	}
 	var listener net.Listener
 	if opts.http != "" {
