@@ -96,26 +96,57 @@ func decodable(list json.RawMessage) json.RawMessage {
 	return encode(all)
 }
 
-// elements are the first elements of a JSON array, and whether there are more: an array
-// of small ones takes far more memory than its text. It is an error if there is
-// another value.
+// elements are the first elements of an array that is valid JSON, and whether there are
+// more: one of small elements takes far more memory than its text. It is an error if
+// there is another value.
 func elements(array json.RawMessage, most int) (found []json.RawMessage, more bool, err error) {
 	if len(array) == 0 || string(array) == "null" {
 		return nil, false, nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(array))
-	if begin, err := dec.Token(); err != nil || begin != json.Delim('[') {
+	if array[0] != '[' {
 		return nil, false, errors.New("there should be a list")
 	}
-	for dec.More() {
-		if len(found) == most {
-			return found, true, nil
+	depth, begin := 0, 1
+	for i := 0; i < len(array); i++ {
+		switch array[i] {
+		case '"':
+			i += endOfString(array[i:])
+			continue
+		case '[', '{':
+			depth++
+			continue
+		case ']', '}':
+			depth--
 		}
-		var element json.RawMessage
-		if err := dec.Decode(&element); err != nil {
-			return nil, false, err
+		if end := depth == 0; end || depth == 1 && array[i] == ',' {
+			element := bytes.TrimSpace(array[begin:i])
+			switch {
+			case end && len(found) == 0 && len(element) == 0:
+				return nil, false, nil
+			case len(found) == most:
+				return found, true, nil
+			}
+			found = append(found, element)
+			if end {
+				return found, false, nil
+			}
+			begin = i + 1
 		}
-		found = append(found, element)
 	}
-	return found, false, nil
+	return nil, false, errors.New("the list has no end")
+}
+
+// endOfString is where a JSON string ends with which s begins.
+func endOfString(s []byte) int {
+	for i := 1; i < len(s); i++ {
+		n := bytes.IndexByte(s[i:], '"')
+		if n < 0 {
+			break
+		}
+		escapes := n - len(bytes.TrimRight(s[i:i+n], `\`))
+		if i += n; escapes%2 == 0 {
+			return i
+		}
+	}
+	return len(s)
 }

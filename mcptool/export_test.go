@@ -5,6 +5,7 @@ import "io"
 // What fuzz tests reach: the decoders of what servers send.
 var (
 	Output     = output
+	Elements   = elements
 	Parameters = parameters
 )
 

@@ -29,6 +29,31 @@ func FuzzResult(f *testing.F) {
 	})
 }
 
+// The elements of a list are those that encoding/json finds.
+func FuzzElements(f *testing.F) {
+	for _, s := range []string{`[]`, `[ ]`, `[1]`, `[1, "a,]\"\\" ,{"b":[1,2],"]":null}, [ [] ]]`, `null`, `{}`, `"[1]"`, `["\\","\\\"",""]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var raw json.RawMessage
+		if json.Unmarshal(data, &raw) != nil {
+			return
+		}
+		var want []json.RawMessage
+		wrong := json.Unmarshal(raw, &want) != nil
+		got, more, err := mcptool.Elements(raw, len(want))
+		assert.Equal(t, wrong, err != nil, "%v", err)
+		assert.False(t, more)
+		if !wrong && len(want) > 0 {
+			assert.Equal(t, want, got)
+			got, more, err = mcptool.Elements(raw, len(want)-1)
+			assert.NoError(t, err)
+			assert.True(t, more)
+			assert.Len(t, got, len(want)-1)
+		}
+	})
+}
+
 // A schema is changed by nothing but what is missing, or refused.
 func FuzzParameters(f *testing.F) {
 	for _, s := range []string{`{}`, `{"type":"object"}`, `{"properties":{"b":1,"a":{}}}`, `{"type":"object","properties":{}} `, `null`, `[`, `{"a":"}"}`} {
