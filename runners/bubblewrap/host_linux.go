@@ -263,7 +263,7 @@ print(sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exe
 	cmd.Stdin = strings.NewReader(supervisor.Source)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") // the last may be empty
 	if err == nil && len(lines) != 12 {
 		err = errors.New("it does not answer as Python does")
 	}
