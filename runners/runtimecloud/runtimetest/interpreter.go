@@ -607,29 +607,14 @@ func (c *call) streamCell(a *answer, s *Server) {
 	}
 }
 
-// breakCell ends a stream in the way of the fault, before the event in line.
+// breakCell ends the stream of a cell in the way of the fault, before the event in
+// line.
 func (c *call) breakCell(fault StreamFault, line []byte) {
-	switch fault {
-	case StreamReset:
-		c.flush()
-		panic(http.ErrAbortHandler)
-	case StreamHalf:
-		c.print(line[:len(line)/2])
-	case StreamGarbage:
-		c.print([]byte("<html>502</html>\n"))
-	case StreamFreeze:
-		c.flush()
-		<-c.Context().Done()
-		panic(http.ErrAbortHandler)
-	case StreamError:
-		e := &apiError{status: or(c.fault.Status, http.StatusServiceUnavailable), code: "host_unavailable", message: "Made to fail."}
-		if c.fault.Code != "" {
-			e.code = c.fault.Code
-		}
-		failure := e.envelope(c.id)["error"].(map[string]any)
-		failure["k"] = "failure"
-		c.print(encode(failure))
-	}
+	c.breakStream(fault, line, func(e *apiError) map[string]any {
+		event := e.envelope(c.id)["error"].(map[string]any)
+		event["k"] = "failure"
+		return event
+	})
 }
 
 func (s *Server) restart(c *call) (*answer, *apiError) {

@@ -105,8 +105,23 @@ func (c *call) stream(a *answer, s *Server) {
 	}
 }
 
-// breakOff ends a stream in the way of the fault, before the event in line.
+// breakOff ends the stream of a command in the way of the fault, before the event
+// in line.
 func (c *call) breakOff(fault StreamFault, line []byte, p *process, cursor int64) {
+	if fault == StreamContinue {
+		c.print(encode(map[string]any{"type": "continue", "processId": p.id, "cursor": cursor}))
+		return
+	}
+	c.breakStream(fault, line, func(e *apiError) map[string]any {
+		event := e.envelope(c.id)
+		event["type"], event["cursor"] = "error", cursor
+		return event
+	})
+}
+
+// breakStream ends a stream in the way of the fault, before the event in line.
+// failure makes the event that an error is in such a stream.
+func (c *call) breakStream(fault StreamFault, line []byte, failure func(*apiError) map[string]any) {
 	switch fault {
 	case StreamReset:
 		c.flush()
@@ -119,12 +134,8 @@ func (c *call) breakOff(fault StreamFault, line []byte, p *process, cursor int64
 		c.flush()
 		<-c.Context().Done()
 		panic(http.ErrAbortHandler)
-	case StreamContinue:
-		c.print(encode(map[string]any{"type": "continue", "processId": p.id, "cursor": cursor}))
 	case StreamError:
 		e := &apiError{status: cmp.Or(c.fault.Status, http.StatusServiceUnavailable), code: cmp.Or(c.fault.Code, "host_unavailable"), message: "Made to fail."}
-		event := e.envelope(c.id)
-		event["type"], event["cursor"] = "error", cursor
-		c.print(encode(event))
+		c.print(encode(failure(e)))
 	}
 }
