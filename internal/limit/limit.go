@@ -3,6 +3,7 @@
 package limit
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -61,8 +62,8 @@ func (b Bounds) Check() error {
 // Limits are those of a program with the defaults filled in.
 func (b Bounds) Limits(l fnloop.Limits) fnloop.Limits {
 	return fnloop.Limits{
-		Time:   or(l.Time, b.Time, DefaultTime),
-		Memory: or(l.Memory, b.Memory, DefaultMemory),
+		Time:   cmp.Or(l.Time, b.Time, DefaultTime),
+		Memory: cmp.Or(l.Memory, b.Memory, DefaultMemory),
 	}
 }
 
@@ -101,10 +102,10 @@ type Spec struct {
 func (b Bounds) Spec(memory int64) Spec {
 	return Spec{
 		Memory:    memory,
-		Tmp:       min(or(b.Tmp, DefaultTmp), memory/4),
-		PIDs:      or(b.PIDs, DefaultPIDs),
+		Tmp:       min(cmp.Or(b.Tmp, DefaultTmp), memory/4),
+		PIDs:      cmp.Or(b.PIDs, DefaultPIDs),
 		CPUs:      b.CPUs,
-		OpenFiles: or(b.OpenFiles, DefaultOpenFiles),
+		OpenFiles: cmp.Or(b.OpenFiles, DefaultOpenFiles),
 	}
 }
 
@@ -117,14 +118,4 @@ func (s Spec) Rlimits() supervisor.Rlimits {
 		"nofile": int64(s.OpenFiles),
 		"stack":  8 << 20,
 	}
-}
-
-// or is the first of its arguments that is not zero.
-func or[T comparable](values ...T) (zero T) {
-	for _, v := range values {
-		if v != zero {
-			return v
-		}
-	}
-	return zero
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -41,7 +42,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	if err != nil {
 		return nil, &Error{Err: fmt.Errorf("%w: %w", ErrLimits, err)}
 	}
-	bound := or(r.Startup, DefaultStartup)
+	bound := cmp.Or(r.Startup, DefaultStartup)
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, &Error{Err: fmt.Errorf("%w: the first questions took more than %v", ErrNotAnswering, bound)})
 	defer cancel()
 	cli, place, err := r.dial(ctx)

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -64,7 +65,7 @@ func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *cont
 		health = &container.HealthConfig{Test: []string{"NONE"}}
 	}
 	return &container.Config{
-			Image:    or(s.layer, e.image),
+			Image:    cmp.Or(s.layer, e.image),
 			User:     "65534:65534",
 			Hostname: supervisor.Hostname,
 			// The kernel makes a loopback interface for each container; more is set
@@ -72,7 +73,7 @@ func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *cont
 			NetworkDisabled: etc != "",
 			WorkingDir:      "/tmp",
 			Env:             s.env(e.path),
-			Entrypoint:      []string{or(r.Python, "python3")},
+			Entrypoint:      []string{cmp.Or(r.Python, "python3")},
 			// -I and -S are the bootstrap's alone, not the program's.
 			Cmd:         []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source},
 			AttachStdin: true, AttachStdout: true, AttachStderr: true,
@@ -184,7 +185,7 @@ func (r *Runner) make(ctx context.Context, e *engine, s spec) (*sandbox, error) 
 	config, hostConfig := r.config(e, s, c.etc)
 	if s.install {
 		c.fill = installFolder
-		hostConfig.NetworkMode = container.NetworkMode(or(r.InstallNetwork, "default"))
+		hostConfig.NetworkMode = container.NetworkMode(cmp.Or(r.InstallNetwork, "default"))
 		hostConfig.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: pylayer.InstallDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
 		hostConfig.Ulimits = slices.DeleteFunc(hostConfig.Ulimits, func(l *container.Ulimit) bool { return l.Name == "fsize" })
 	}
@@ -268,7 +269,7 @@ func (r *Runner) refused(ctx context.Context, c *sandbox, err error) error {
 	if bad, ok := errors.AsType[*fnloop.PackageError](err); ok {
 		return fmt.Errorf("docker: %w", bad)
 	}
-	python := or(r.Python, "python3")
+	python := cmp.Or(r.Python, "python3")
 	e := &Error{Host: c.e.place.host, Err: c.explain(err)}
 	said := strings.ToLower(e.Err.Error())
 	has := func(parts ...string) bool {
@@ -298,7 +299,7 @@ func (r *Runner) refused(ctx context.Context, c *sandbox, err error) error {
 // unready completes e, which says why what was started as an interpreter did not
 // get ready, with what the engine knows about it.
 func (r *Runner) unready(ctx context.Context, c *sandbox, e *Error) {
-	python := or(r.Python, "python3")
+	python := cmp.Or(r.Python, "python3")
 	state, err := c.ended(ctx)
 	_, network := errors.AsType[net.Error](e.Err)
 	cut := network || errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF)
@@ -330,7 +331,7 @@ func (c *sandbox) ended(ctx context.Context) (*container.State, error) {
 			return nil, err
 		}
 		if s := info.Container.State; s == nil || !s.Running || wait > time.Second {
-			return or(s, new(container.State)), nil
+			return cmp.Or(s, new(container.State)), nil
 		}
 		select {
 		case <-time.After(wait):

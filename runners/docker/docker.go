@@ -15,6 +15,7 @@
 package docker
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"sync"
@@ -190,15 +191,5 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // bounds are those of programs.
 func (r *Runner) bounds() limit.Bounds {
-	return limit.Bounds{Time: r.Time, Memory: r.Memory, PIDs: r.PIDs, CPUs: or(r.CPUs, DefaultCPUs), Tmp: r.Tmp, OpenFiles: r.OpenFiles}
-}
-
-// or is the first of its arguments that is not zero.
-func or[T comparable](values ...T) (zero T) {
-	for _, v := range values {
-		if v != zero {
-			return v
-		}
-	}
-	return zero
+	return limit.Bounds{Time: r.Time, Memory: r.Memory, PIDs: r.PIDs, CPUs: cmp.Or(r.CPUs, DefaultCPUs), Tmp: r.Tmp, OpenFiles: r.OpenFiles}
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 // findImage gives the identifier of the runner's image, and its search path.
 func (r *Runner) findImage(ctx context.Context, e *engine) (id, path string, err error) {
-	name := or(r.Image, DefaultImage)
+	name := cmp.Or(r.Image, DefaultImage)
 	image, err := e.api.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return "", "", &Error{Host: e.place.host, Err: fmt.Errorf("%w: %s", ErrNoImage, name), Advice: "pull it with Runner.Prepare, or docker pull " + name}
@@ -66,8 +67,8 @@ func (r *Runner) pullImage(ctx context.Context) error {
 		return err
 	}
 	defer cli.Close()
-	name := or(r.Image, DefaultImage)
-	limit := or(r.Pull, DefaultPull)
+	name := cmp.Or(r.Image, DefaultImage)
+	limit := cmp.Or(r.Pull, DefaultPull)
 	pull, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the pull of %s took more than %v", name, limit))
 	defer cancel()
 	fail := func(err error) error {

@@ -3,6 +3,7 @@ package docker
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,7 +194,7 @@ func (r *Runner) makeLayer(ctx context.Context, e *engine, list *pylayer.List, k
 	if e.memory > 0 {
 		p.Limits.Memory = min(p.Limits.Memory, e.memory)
 	}
-	s := spec{Spec: limit.Bounds{PIDs: pylayer.InstallPIDs, CPUs: or(r.CPUs, DefaultCPUs), OpenFiles: pylayer.InstallFiles}.Spec(p.Limits.Memory), install: true}
+	s := spec{Spec: limit.Bounds{PIDs: pylayer.InstallPIDs, CPUs: cmp.Or(r.CPUs, DefaultCPUs), OpenFiles: pylayer.InstallFiles}.Spec(p.Limits.Memory), install: true}
 	c, err := r.start(ctx, e, s)
 	if err != nil {
 		return "", err

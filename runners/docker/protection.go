@@ -1,6 +1,9 @@
 package docker
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // Protection says what bounds programs in an engine, beside their time and what
 // a container is made with.
@@ -47,7 +50,7 @@ func (r *Runner) Protection(ctx context.Context) (Protection, error) {
 // Lacks names what programs of this runner cannot be held to with this engine.
 // [github.com/fnloop/fnloop/runners/runnertest] skips its cases for it.
 func (r *Runner) Lacks() map[string]string {
-	ctx, cancel := context.WithTimeout(context.Background(), or(r.Startup, DefaultStartup))
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Startup, DefaultStartup))
 	defer cancel()
 	lacks := make(map[string]string)
 	p, err := r.Protection(ctx)

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ except OSError as err:
 // probe runs a program that looks at its sandbox, with all that programs are
 // run with.
 func (r *Runner) probe(ctx context.Context, e *engine) error {
-	limits := fnloop.Limits{Time: or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
+	limits := fnloop.Limits{Time: cmp.Or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
 	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check + checkNames}, nil, limits, time.Now())
 	if names, wrong := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && wrong && e.etcDir(ctx) != "" {
 		e.giveUpEtc(errors.New(strings.TrimSpace(names)))
@@ -167,7 +168,7 @@ func (r *Runner) Probe(ctx context.Context) error {
 // Environment implements [fnloop.Describer] with what [Runner.Inspect] finds out.
 // It is the zero Environment where programs cannot be run.
 func (r *Runner) Environment() fnloop.Environment {
-	ctx, cancel := context.WithTimeout(context.Background(), or(r.Startup, DefaultStartup))
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Startup, DefaultStartup))
 	defer cancel()
 	env, err := r.Inspect(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -277,7 +278,7 @@ func (s *Server) upload(c *call) (*answer, *apiError) {
 	s.seq++
 	id := fmt.Sprintf("up-%d", s.seq)
 	sb.uploads[id] = &upload{path: name, sum: sum, data: make([]byte, size), chunks: make(map[int64]bool)}
-	return ok(map[string]any{"uploadId": id, "chunkBytes": or(s.ChunkBytes, maxFile)}), nil
+	return ok(map[string]any{"uploadId": id, "chunkBytes": cmp.Or(s.ChunkBytes, maxFile)}), nil
 }
 
 // transfer gives the upload that the path names. It returns with s.mu held.
@@ -299,7 +300,7 @@ func (s *Server) chunk(c *call) (*answer, *apiError) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	size := int64(or(s.ChunkBytes, maxFile))
+	size := int64(cmp.Or(s.ChunkBytes, maxFile))
 	at, err := strconv.ParseInt(c.URL.Query().Get("offset"), 10, 64)
 	if err != nil || at < 0 || at%size != 0 || at >= int64(len(u.data)) || int64(len(c.body)) != min(size, int64(len(u.data))-at) {
 		return nil, refuse(http.StatusBadRequest, "invalid_request", "That is no chunk of the file.")
@@ -319,7 +320,7 @@ func (s *Server) commit(c *call) (*answer, *apiError) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	size := or(s.ChunkBytes, maxFile)
+	size := cmp.Or(s.ChunkBytes, maxFile)
 	sum := sha256.Sum256(u.data)
 	if len(u.chunks) != (len(u.data)+size-1)/size || hex.EncodeToString(sum[:]) != u.sum {
 		return nil, refuse(http.StatusConflict, "upload_incomplete", "Chunks are missing.")

@@ -187,7 +187,7 @@ func (r shower) Display(d interpreter.Display) {
 		if mime == "application/vnd.dataresource+json" {
 			mime = "application/vnd.runtime.table+json"
 		}
-		if len(b) > or(r.s.Inline, 64<<10) {
+		if len(b) > cmp.Or(r.s.Inline, 64<<10) {
 			sum := sha256.Sum256(b)
 			r.s.mu.Lock()
 			k := r.kernel

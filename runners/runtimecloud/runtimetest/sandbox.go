@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -393,10 +394,10 @@ func (s *Server) room(owner string, more int) *apiError {
 			running = append(running, other.id)
 		}
 	}
-	if len(running)+more <= or(s.MaxRunning, 100) {
+	if len(running)+more <= cmp.Or(s.MaxRunning, 100) {
 		return nil
 	}
-	e := refuse(or(s.RoomStatus, http.StatusConflict), "no_credit_running_limit", "%d are running.", len(running))
+	e := refuse(cmp.Or(s.RoomStatus, http.StatusConflict), "no_credit_running_limit", "%d are running.", len(running))
 	if s.RoomCode != "" {
 		e.code = s.RoomCode
 	}
@@ -424,7 +425,7 @@ func prefer(c *call) bool {
 
 func (s *Server) list(c *call) (*answer, *apiError) {
 	query := c.URL.Query()
-	size := or(s.PageSize, 100)
+	size := cmp.Or(s.PageSize, 100)
 	if v := query.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > 100 {

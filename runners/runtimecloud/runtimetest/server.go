@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -306,7 +307,7 @@ func (s *Server) admit(c *call) bool {
 	s.requests = append(s.requests, Request{
 		Step: c.step, Method: c.Method, Path: path, Header: c.Header.Clone(), Body: bytes.Clone(c.body[:min(len(c.body), 64<<10)]), Time: time.Now(),
 	})
-	if limit := s.MaxConns; s.serving >= or(limit, 64) {
+	if limit := s.MaxConns; s.serving >= cmp.Or(limit, 64) {
 		return false
 	}
 	s.serving++
@@ -356,7 +357,7 @@ func (s *Server) take() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rate, burst := float64(or(s.Rate, 50)), float64(or(s.Burst, 200))
+	rate, burst := float64(cmp.Or(s.Rate, 50)), float64(cmp.Or(s.Burst, 200))
 	now := time.Now()
 	if s.refilled.IsZero() {
 		s.tokens = burst
@@ -502,11 +503,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-func or(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
