@@ -4,13 +4,14 @@
 GO            ?= go
 FUZZTIME      ?= 20s
 BENCHTIME     ?= 1s
+MINUTES       ?= 5
 PICTURES      ?= docs
 PKGS          ?= ./...
 GOLANGCI_LINT  = v2.15.0
 TOOL           = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help demo chat screenshots build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz clean
+.PHONY: help demo chat screenshots build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz soak clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +101,10 @@ fuzz: ## run each fuzz target for FUZZTIME (20s)
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 		done; \
 	done
+
+soak: ## chats, crashes and faults for MINUTES (5), in which nothing may grow
+	@sh tools/sandbox.sh
+	cd examples/chat && $(GO) test -count=1 -run TestSoak -timeout 0 -v . -minutes $(MINUTES)
 
 clean: ## remove what was built
 	rm -rf bin dist

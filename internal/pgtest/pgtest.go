@@ -14,12 +14,21 @@ import (
 	"time"
 )
 
+// Installed reports whether there is a PostgreSQL to start.
+func Installed() bool { return len(installed()) > 0 }
+
+// installed are the folders of its programs, of each version.
+func installed() []string {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	return found
+}
+
 // Start starts a PostgreSQL of the test's own, which nothing but a socket leads to,
 // and returns its address. The test is skipped where PostgreSQL is not installed,
 // and fails if CI is set.
 func Start(t *testing.T) string {
 	t.Helper()
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	found := installed()
 	if len(found) == 0 {
 		if os.Getenv("CI") != "" {
 			t.Fatal("PostgreSQL is not installed")
