@@ -161,6 +161,7 @@ const (
 	CauseIdle      Cause = "idle"      // Sessions closed it, as nobody used it
 	CauseEvicted   Cause = "evicted"   // Sessions closed it for another one
 	CauseHost      Cause = "host"      // the process that kept it has ended
+	CauseMoved     Cause = "moved"     // the conversation has come to another process, of another Sessions.Host
 )
 
 // A Loss says that the variables of a session are gone.

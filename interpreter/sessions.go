@@ -18,6 +18,9 @@ const (
 	DefaultMax  = 100
 )
 
+// MaxHost is how long a [Sessions.Host] is at most, in bytes.
+const MaxHost = 253
+
 // Sessions are the interpreters of many conversations, one for each that needs
 // it:
 //
@@ -47,6 +50,11 @@ type Sessions struct {
 	// any number. At the bound the one that has been idle for longest is closed; a
 	// busy one never is, so a call may have to wait for one.
 	Max int
+	// Host names this process among all that the conversations may come to, for
+	// [Sessions.HostOf]. It is part of stored Answers: a name that a router knows, and
+	// no secret. At most MaxHost bytes of ASCII without spaces, quotes and
+	// backslashes; any other is the error of each call. Empty means none.
+	Host string
 	// NoImages keeps images from the model, for models and servers that cannot
 	// take them. It reads how many there are all the same.
 	NoImages bool
@@ -136,6 +144,9 @@ func (s *Sessions) Session(ctx context.Context, a *fnloop.Answer) (session *Sess
 // acquire gives the session that st names, or a new one that it names then, with
 // what the conversation has lost by that. It must be released.
 func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
+	if s.Host != "" && (len(s.Host) > MaxHost || !plain.MatchString(s.Host)) {
+		return nil, fmt.Errorf("interpreter: Sessions.Host is %.40q; it has at most %d bytes of ASCII, without spaces, quotes and backslashes", s.Host, MaxHost)
+	}
 	sl, err := s.reserve(ctx, st.Ref)
 	if err != nil || sl.session != nil {
 		return sl, err
@@ -152,7 +163,7 @@ func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
 			if err := s.fill(sl, session); err != nil {
 				return nil, err
 			}
-			st.Kept = session.Ref()
+			st.Kept, st.Host = session.Ref(), ""
 			return sl, nil
 		case !errors.Is(err, ErrGone):
 			s.drop(sl)
@@ -174,7 +185,20 @@ func (s *Sessions) acquire(ctx context.Context, st *state) (*slot, error) {
 		return nil, err
 	}
 	*st = state{Ref: sl.ref, Kept: session.Ref(), Images: st.Images}
+	if st.Kept == "" {
+		st.Host = s.Host
+	}
 	return sl, nil
+}
+
+// HostOf is the [Sessions.Host] of the process that has the session of the
+// conversation that a is the state of, or had it last. It is for routers of a back
+// end: a message that comes to another process can be passed on to this one, as
+// long as it is there. It is empty where any process is as good: there is no
+// session, or its runner keeps it.
+func (s *Sessions) HostOf(a *fnloop.Answer) (string, error) {
+	st, err := s.stateOf(a)
+	return st.Host, err
 }
 
 // lost says why the session of st is not there, or is nil if there never was one.
@@ -187,6 +211,8 @@ func (s *Sessions) lost(st *state) *Loss {
 	lost := &Loss{Cause: CauseHost, Names: st.Names}
 	if cause, ok := s.ended[st.Ref]; ok {
 		lost.Cause = cause
+	} else if st.Host != s.Host && st.Host != "" && s.Host != "" {
+		lost.Cause = CauseMoved
 	}
 	return lost
 }

@@ -14,6 +14,9 @@ type state struct {
 	Ref string `json:"ref"`
 	// Kept finds it in another process, where its runner can: see [Session.Ref].
 	Kept string `json:"kept,omitempty"`
+	// Host is the [Sessions.Host] of the process that has the session, where no
+	// other process finds it.
+	Host string `json:"host,omitempty"`
 	// Cells is how many cells the session had run by then, and Names are the
 	// names that it had, or as many as there is room for.
 	Cells int      `json:"cells,omitempty"`

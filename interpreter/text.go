@@ -196,6 +196,7 @@ func (l *Loss) gone() string {
 		CauseIdle:      "the interpreter was closed, because nobody had used it for long",
 		CauseEvicted:   "the interpreter was closed, because others needed its place",
 		CauseHost:      "the program that kept the interpreter was restarted",
+		CauseMoved:     "the conversation has moved to another machine",
 	}[l.Cause]
 	if why == "" {
 		why = "the interpreter was replaced"
