@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,11 +44,16 @@ func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *cont
 	var mounts []mount.Mount
 	switch {
 	case etc != "":
-		for _, name := range slices.Sorted(maps.Keys(etcFiles)) {
-			mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: etc + "/" + name, Target: "/etc/" + name, ReadOnly: true})
+		for _, file := range slices.Sorted(maps.Keys(etcFiles)) {
+			mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: etc + "/" + path.Base(file), Target: file, ReadOnly: true})
 		}
 	case !e.podman: // which knows a container's own name
 		names = []string{supervisor.Hostname + ":127.0.0.1"}
+	}
+	// -I and -S are the bootstrap's alone, not the program's.
+	env, command := s.env(e.path), []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source}
+	if etc != "" {
+		env, command = append(env, "PYTHONPATH="+supervisor.Dir), []string{supervisor.Main}
 	}
 	pids := int64(s.PIDs) + 1 // and the supervisor
 	off := false
@@ -72,11 +78,10 @@ func (r *Runner) config(e *engine, s spec, etc string) (*container.Config, *cont
 			// up for the hosts file only.
 			NetworkDisabled: etc != "",
 			WorkingDir:      "/tmp",
-			Env:             s.env(e.path),
+			Env:             env,
 			Entrypoint:      []string{cmp.Or(r.Python, "python3")},
-			// -I and -S are the bootstrap's alone, not the program's.
-			Cmd:         []string{"-I", "-S", "-c", supervisor.Bootstrap, supervisor.Source},
-			AttachStdin: true, AttachStdout: true, AttachStderr: true,
+			Cmd:             command,
+			AttachStdin:     true, AttachStdout: true, AttachStderr: true,
 			OpenStdin: true, StdinOnce: true,
 			Healthcheck: health,
 			Labels:      e.lease.labels(e.image, time.Now().Add(maxAge)),
@@ -453,9 +458,26 @@ func (c *sandbox) OOMKills() (int64, bool) {
 // now is asked again later.
 func (c *sandbox) Remove() {
 	c.removed()
-	c.stream.Close()
+	c.stream.Close() // a supervisor that is left finds its input at its end, and ends
 	c.killed.Wait()
+	c.end()
 	c.e.remove(context.Background(), c.name)
+}
+
+// endTime bounds how long a container that is to be removed may take to end by
+// itself.
+const endTime = 2 * time.Second
+
+// end waits until the engine knows that the container has ended. One that it has
+// to kill first costs it one more run of the runtime.
+func (c *sandbox) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	wait := c.e.api.ContainerWait(ctx, c.name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select { // one of them comes, at the latest with the end of ctx
+	case <-wait.Result:
+	case <-wait.Error:
+	}
 }
 
 // abandon has a container removed that did not get ready. It does not wait.

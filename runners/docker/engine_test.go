@@ -142,7 +142,7 @@ func TestConfiguration(t *testing.T) {
 // ours reports whether there are no mounts but those of our own files.
 func ours(mounts []mount.Mount) bool {
 	return !slices.ContainsFunc(mounts, func(m mount.Mount) bool {
-		return !m.ReadOnly || m.Target != "/etc/hosts" && m.Target != "/etc/pip.conf" || !strings.Contains(m.Source, "/volumes/fnloop-etc-")
+		return !m.ReadOnly || !slices.Contains([]string{"/etc/hosts", "/etc/pip.conf", "/run/fnloop/sitecustomize.py"}, m.Target) || !strings.Contains(m.Source, "/volumes/fnloop-etc-")
 	})
 }
 
@@ -164,9 +164,29 @@ func TestOpenFiles(t *testing.T) {
 }
 
 // Where the files that containers get cannot be mounted, as where the engine's
-// host shows no folder of its own, the engine sets up the network.
+// host shows no folder of its own, or where programs cannot read them, the engine
+// sets up the network and the interpreter writes the supervisor itself.
 func TestNoEtc(t *testing.T) {
 	open(t, new(docker.Runner))
+	unreadable := t.TempDir()
+	for _, name := range []string{"hosts", "pip.conf", "sitecustomize.py"} {
+		if err := os.WriteFile(filepath.Join(unreadable, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, dir := range map[string]string{"no folder": "/nonexistent/volumes", "no right to read": unreadable} {
+		t.Run(name, func(t *testing.T) { noEtc(t, dir) })
+	}
+	pid := fmt.Sprint(os.Getpid())
+	for id, p := range containers(t, engine(t)) {
+		if p == pid {
+			t.Errorf("the container %.12s is left", id)
+		}
+	}
+}
+
+// noEtc runs a program where the engine says that the files are in dir.
+func noEtc(t *testing.T, dir string) {
 	to := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", "/var/run/docker.sock")
 	}}
@@ -179,7 +199,7 @@ func TestNoEtc(t *testing.T) {
 			if strings.Contains(r.Request.URL.Path, "/volumes/fnloop-etc-") && r.StatusCode == http.StatusOK {
 				asked.Add(1)
 				r.Body.Close()
-				r.Body = io.NopCloser(strings.NewReader(`{"Mountpoint": "/nonexistent/volumes"}`))
+				r.Body = io.NopCloser(strings.NewReader(fmt.Sprintf(`{"Mountpoint": %q}`, dir)))
 				r.ContentLength = -1
 				r.Header.Del("Content-Length")
 			}
@@ -195,15 +215,8 @@ func TestNoEtc(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Errorf("Close() error = %v", err)
 	}
-	pid := fmt.Sprint(os.Getpid())
-	for id, p := range containers(t, engine(t)) {
-		if p == pid {
-			t.Errorf("the container %.12s is left", id)
-		}
-	}
 }
 
-// What the engine's host cannot do is said, and only that.
 func TestProtection(t *testing.T) {
 	r := open(t, new(docker.Runner))
 	p, err := r.Protection(t.Context())

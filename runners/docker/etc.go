@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -23,14 +24,19 @@ import (
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
-// etcFiles are the files that a container has in /etc beside those of its image.
-var etcFiles = map[string]string{"hosts": supervisor.Hosts, "pip.conf": supervisor.PipConf}
+// etcFiles are the files that a container has beside those of its image.
+var etcFiles = map[string]string{
+	"/etc/hosts":                         supervisor.Hosts,
+	"/etc/pip.conf":                      supervisor.PipConf,
+	supervisor.Dir + "/sitecustomize.py": supervisor.Source,
+}
 
 // An etc is a directory with etcFiles in the engine, in a volume of ours that
 // stays there for later runners. With a hosts file the engine need not set up a
 // network in which nothing is. It does that by starting its own program once
 // more for each container, which takes as much of a processor as all the rest of
-// a start.
+// a start. With the supervisor in a file no interpreter has to be started to write
+// one, and the engine need not keep the source with what it knows of a container.
 type etc struct {
 	mu   sync.Mutex
 	dir  string // on the engine's host; empty before it is known
@@ -137,10 +143,10 @@ func (e *engine) findEtc(ctx context.Context, anew bool) (string, error) {
 func etcArchive() (_ io.Reader, sum string, err error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, name := range slices.Sorted(maps.Keys(etcFiles)) {
-		text := etcFiles[name]
+	for _, file := range slices.Sorted(maps.Keys(etcFiles)) {
+		text := etcFiles[file]
 		if err == nil {
-			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))})
+			err = w.WriteHeader(&tar.Header{Name: path.Base(file), Mode: 0o644, Size: int64(len(text))})
 		}
 		if err == nil {
 			_, err = io.WriteString(w, text)
@@ -156,7 +162,7 @@ func (c *sandbox) etcFailed(err error) bool {
 	if err == nil || c.etc == "" {
 		return false
 	}
-	for _, part := range []string{c.etc, "/etc/hosts", "/etc/pip.conf", "Mounts denied", "bind source path"} {
+	for _, part := range append(slices.Collect(maps.Keys(etcFiles)), c.etc, "Mounts denied", "bind source path") {
 		if strings.Contains(err.Error(), part) {
 			return true
 		}

@@ -112,8 +112,12 @@ except OSError as err:
 func (r *Runner) probe(ctx context.Context, e *engine) error {
 	limits := fnloop.Limits{Time: cmp.Or(r.Startup, DefaultStartup), Memory: r.bounds().Limits(fnloop.Limits{}).Memory}
 	res, err := r.run(ctx, e, fnloop.Program{Source: supervisor.Check + checkNames}, nil, limits, time.Now())
-	if names, wrong := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && wrong && e.etcDir(ctx) != "" {
-		e.giveUpEtc(errors.New(strings.TrimSpace(names)))
+	wrong := err // with our files
+	if names, ok := strings.CutPrefix(res.Stdout, "ok\nno names: "); err == nil && ok {
+		wrong = errors.New(strings.TrimSpace(names))
+	}
+	if (err == nil || errors.Is(err, ErrNoPython)) && wrong != nil && e.etcDir(ctx) != "" {
+		e.giveUpEtc(wrong)
 		e.pool.Prune()
 		res, err = r.run(ctx, e, fnloop.Program{Source: supervisor.Check}, nil, limits, time.Now())
 	}
