@@ -462,14 +462,40 @@ func (instant) New(context.Context, responses.ResponseNewParams, ...option.Reque
 	}}}, nil
 }
 
-// BenchmarkNewTool makes the tool of README.
+// BenchmarkNewTool makes the first tool of README, whose type has no tags, and
+// one whose fields are described and bounded. The first time that a type is
+// seen its schema is made, and then it is remembered.
 func BenchmarkNewTool(b *testing.B) {
-	type args struct {
+	type payment struct {
+		Cents int `json:"cents"`
+	}
+	type forecast struct {
 		City string `json:"city" jsonschema:"description=Name of the city."`
 		Unit string `json:"unit" jsonschema:"enum=celsius,enum=fahrenheit"`
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		fnloop.MustTool("weather", "", func(context.Context, args) (string, error) { return "", nil })
+	for _, c := range []struct {
+		name string
+		make func()
+	}{
+		{"README", func() {
+			fnloop.MustTool("pay", "Pays an amount.", func(context.Context, payment) (string, error) { return "", nil })
+		}},
+		{"tags", func() {
+			fnloop.MustTool("weather", "", func(context.Context, forecast) (string, error) { return "", nil })
+		}},
+	} {
+		b.Run(c.name+"/first", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				fnloop.ForgetTypes()
+				c.make()
+			}
+		})
+		b.Run(c.name+"/again", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c.make()
+			}
+		})
 	}
 }

@@ -6,8 +6,8 @@ import "strconv"
 type node struct {
 	kinds    kinds // what is allowed; of an anyOf, what any branch allows
 	anyOf    []*node
-	props    []prop
-	byName   map[string]int
+	names    names   // of the properties of an object
+	props    []*node // in their order
 	items    *node
 	minItems int
 	maxItems int // negative for any number
@@ -19,10 +19,41 @@ type node struct {
 	bounds   []numberBound
 }
 
-// A prop is one property of an object.
-type prop struct {
-	name string
-	node *node
+// A names finds a name in a list of them.
+type names struct {
+	list  []string
+	index map[string]int // of a list that is too long to be read
+}
+
+func namesOf(list []string) names {
+	n := names{list: list}
+	if len(list) > 12 {
+		n.index = make(map[string]int, len(list))
+		for i, name := range list {
+			n.index[name] = i
+		}
+	}
+	return n
+}
+
+// find returns where name is in the list, or -1. It looks at next first, since
+// models write properties in the order of the schema.
+func (n *names) find(name []byte, next int) int {
+	if next < len(n.list) && n.list[next] == string(name) {
+		return next
+	}
+	if n.index != nil {
+		if i, ok := n.index[string(name)]; ok {
+			return i
+		}
+		return -1
+	}
+	for i, s := range n.list {
+		if s == string(name) {
+			return i
+		}
+	}
+	return -1
 }
 
 // A numberBound is one keyword that bounds a number.
@@ -134,12 +165,12 @@ func (c *compiler) node(v *value) *node {
 		n.kinds |= null
 	}
 	if props := v.get("properties"); props != nil {
-		n.props = make([]prop, len(props.members))
-		n.byName = make(map[string]int, len(props.members))
+		list := make([]string, len(props.members))
+		n.props = make([]*node, len(props.members))
 		for i, p := range props.members {
-			n.props[i] = prop{p.name, c.node(p.value)}
-			n.byName[p.name] = i
+			list[i], n.props[i] = p.name, c.node(p.value)
 		}
+		n.names = namesOf(list)
 	}
 	if items := v.get("items"); items != nil {
 		n.items = c.node(items)
@@ -184,16 +215,4 @@ func (n *node) constrain(v *value) {
 			n.bounds = append(n.bounds, b)
 		}
 	}
-}
-
-// find returns the index of the property called name, or -1. It looks at next
-// first, since models write properties in the order of the schema.
-func (n *node) find(name []byte, next int) int {
-	if next < len(n.props) && n.props[next].name == string(name) {
-		return next
-	}
-	if i, ok := n.byName[string(name)]; ok {
-		return i
-	}
-	return -1
 }

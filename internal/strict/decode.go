@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 )
 
 // A Decoder decodes a model's arguments. It is safe for concurrent use.
 type Decoder struct {
 	root *node
+	form atomic.Pointer[form] // of the type that was decoded into last
 }
 
 // Compile prepares a Decoder for arguments that were asked for with schema,
@@ -22,8 +24,8 @@ func Compile(schema []byte) (*Decoder, error) {
 	return &Decoder{root: newCompiler(c).compile()}, nil
 }
 
-// Decode holds arguments against the schema and, if they fit, has encoding/json
-// decode them into the value that into points to. A nil into only tests them.
+// Decode holds arguments against the schema and, if they fit, decodes them as
+// encoding/json does into the value that into points to. A nil into only tests them.
 //
 // Empty arguments count as {}, and a missing key that may be null as null.
 // Nothing else is made up or mended: unknown, missing and duplicate keys,
@@ -55,10 +57,31 @@ func (d *Decoder) Decode(arguments []byte, into any) error {
 	if into == nil {
 		return nil
 	}
+	if d.fill(data, target.Elem()) {
+		return nil
+	}
 	if err := unmarshal(data, into); err != nil {
 		return conversionError(data, target.Type().Elem(), err)
 	}
 	return nil
+}
+
+// fill decodes data into v and reports whether it could. If not, v is as it was.
+func (d *Decoder) fill(data []byte, v reflect.Value) bool {
+	if !v.IsZero() {
+		return false
+	}
+	f := d.form.Load()
+	if f == nil || f.typ != v.Type() {
+		f = formOf(v.Type(), map[reflect.Type]*form{})
+		d.form.Store(f)
+	}
+	l := filler{scanner{data: data}}
+	if l.value(f, v) {
+		return true
+	}
+	v.SetZero()
+	return false
 }
 
 // syntaxError words the flaw of a text that is not JSON.

@@ -175,7 +175,7 @@ func (p *pass) object(n *node) {
 			p.scratch = unescape(p.scratch[:0], name)
 			name = p.scratch
 		}
-		i := n.find(name, next)
+		i := n.names.find(name, next)
 		if i < 0 {
 			if len(strangers) < maxStrangers && !strangers[string(name)] {
 				if strangers == nil {
@@ -187,18 +187,18 @@ func (p *pass) object(n *node) {
 			p.skip()
 			continue
 		}
-		p.trail = append(p.trail, crumb{name: n.props[i].name, index: -1})
+		p.trail = append(p.trail, crumb{name: n.names.list[i], index: -1})
 		if bit := uint64(1) << (i % 64); seen[i/64]&bit == 0 {
 			seen[i/64] |= bit
-			p.value(n.props[i].node)
+			p.value(n.props[i])
 		} else {
 			p.skip()
-			if !told[n.props[i].name] { // once, however often it is there
+			if !told[n.names.list[i]] { // once, however often it is there
 				p.report(func() string { return "duplicate key (send it once)" })
 				if told == nil {
 					told = map[string]bool{}
 				}
-				told[n.props[i].name] = true
+				told[n.names.list[i]] = true
 			}
 		}
 		p.trail = p.trail[:len(p.trail)-1]
@@ -206,7 +206,7 @@ func (p *pass) object(n *node) {
 	}
 	missing := 0
 	for i := range n.props {
-		if seen[i/64]&(1<<(i%64)) == 0 && n.props[i].node.kinds&null == 0 {
+		if seen[i/64]&(1<<(i%64)) == 0 && n.props[i].kinds&null == 0 {
 			missing++
 		}
 	}
@@ -217,26 +217,25 @@ func (p *pass) object(n *node) {
 
 // missing notes all keys that an object lacks, as one problem.
 func (p *pass) missing(n *node, seen []uint64, count int) {
-	absent := func(yield func(*prop) bool) {
-		for i := range n.props {
-			q := &n.props[i]
-			if seen[i/64]&(1<<(i%64)) == 0 && q.node.kinds&null == 0 && !yield(q) {
+	absent := func(yield func(string, *node) bool) {
+		for i, q := range n.props {
+			if seen[i/64]&(1<<(i%64)) == 0 && q.kinds&null == 0 && !yield(n.names.list[i], q) {
 				return
 			}
 		}
 	}
 	if count == 1 {
-		for q := range absent {
-			p.trail = append(p.trail, crumb{name: q.name, index: -1})
-			p.report(func() string { return "missing (expected " + q.node.expect() + ")" })
+		for name, q := range absent {
+			p.trail = append(p.trail, crumb{name: name, index: -1})
+			p.report(func() string { return "missing (expected " + q.expect() + ")" })
 			p.trail = p.trail[:len(p.trail)-1]
 		}
 		return
 	}
 	p.report(func() string {
 		var list []string
-		for q := range absent {
-			list = append(list, pathName(q.name)+" ("+q.node.kinds.String()+")")
+		for name, q := range absent {
+			list = append(list, pathName(name)+" ("+q.kinds.String()+")")
 		}
 		return "missing keys " + strings.Join(list, ", ")
 	})
@@ -249,11 +248,11 @@ func (p *pass) unknown(n *node, name []byte) {
 			return problem + " (no keys are expected)"
 		}
 		known := make([]string, len(n.props))
-		for i, q := range n.props {
-			if strings.EqualFold(q.name, string(name)) {
-				return problem + " (the key is " + quote(q.name) + ")"
+		for i, s := range n.names.list {
+			if strings.EqualFold(s, string(name)) {
+				return problem + " (the key is " + quote(s) + ")"
 			}
-			known[i] = quote(q.name)
+			known[i] = quote(s)
 		}
 		return problem + " (known keys are " + clipTo(strings.Join(known, ", "), 400) + ")"
 	})

@@ -1,0 +1,238 @@
+package strict
+
+import (
+	"encoding"
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"strconv"
+)
+
+// A filler decodes arguments that fit a schema into a Go value. It does what
+// encoding/json would, without looking at the text a second time for what a
+// pass has looked for. Of whatever is not plain it reports that it cannot, and
+// encoding/json decodes the whole.
+type filler struct {
+	scanner
+}
+
+// A form is what has to be known of a Go type to decode into it.
+type form struct {
+	typ    reflect.Type
+	self   bool        // it decodes itself, by a method
+	any    bool        // encoding/json has to decode it
+	elem   *form       // of a pointer, slice or array
+	names  names       // of a struct
+	fields []formField // in the order of names
+}
+
+// A formField is a field of a struct, or of what is embedded in it.
+type formField struct {
+	*form
+	index  []int
+	quoted bool
+}
+
+// formOf returns the form of t. Made are the forms of the types that t is a part
+// of.
+func formOf(t reflect.Type, made map[reflect.Type]*form) *form {
+	if f := made[t]; f != nil {
+		return f
+	}
+	f := &form{typ: t}
+	made[t] = f
+	if f.self = decodesJSON(t) || decodesText(t); f.self {
+		return f
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		f.elem = formOf(t.Elem(), made)
+	case reflect.Struct:
+		fields, err := fieldsOf(t)
+		if f.any = err != nil; f.any {
+			break
+		}
+		list := make([]string, len(fields))
+		f.fields = make([]formField, len(fields))
+		for i := range fields {
+			list[i] = fields[i].name
+			f.fields[i] = formField{formOf(fields[i].Type, made), fields[i].index, fields[i].quoted}
+		}
+		f.names = namesOf(list)
+	case reflect.Map, reflect.Interface:
+		f.any = true
+	}
+	return f
+}
+
+// value decodes the next value into v, which is zero. It reports whether it
+// could.
+func (l *filler) value(f *form, v reflect.Value) bool {
+	k := kindAt(l.peek())
+	switch {
+	case f.self:
+		return decodeItself(v, l.skip())
+	case f.any:
+		return unmarshal(l.skip(), v.Addr().Interface()) == nil
+	case k == null:
+		l.skip()
+		return true
+	case f.typ.Kind() == reflect.Pointer:
+		v.Set(reflect.New(f.elem.typ))
+		return l.value(f.elem, v.Elem())
+	}
+	switch k {
+	case object:
+		return f.typ.Kind() == reflect.Struct && l.object(f, v)
+	case array:
+		return l.array(f, v)
+	case text:
+		return l.text(f, v)
+	case number:
+		return l.number(f, v)
+	}
+	raw := l.literal()
+	if f.typ.Kind() != reflect.Bool {
+		return false
+	}
+	v.SetBool(raw[0] == 't')
+	return true
+}
+
+func (l *filler) object(f *form, v reflect.Value) bool {
+	for next := 0; l.more(); next++ {
+		raw, escaped := l.key()
+		if escaped {
+			raw = unescape(nil, raw)
+		}
+		if next = f.names.find(raw, next); next < 0 {
+			return false
+		}
+		field := &f.fields[next]
+		to, ok := fieldAt(v, field.index)
+		if !ok {
+			return false
+		}
+		if field.quoted && l.peek() == '"' {
+			raw, _ := l.str()
+			inner := unescape(nil, raw)
+			if !isNumber(string(inner)) && string(inner) != "true" && string(inner) != "false" ||
+				!(&filler{scanner{data: inner}}).value(field.form, to) {
+				return false
+			}
+		} else if !l.value(field.form, to) {
+			return false
+		}
+	}
+	return true
+}
+
+// fieldAt returns a field of struct v, by its way through embedded structs.
+func fieldAt(v reflect.Value, index []int) (reflect.Value, bool) {
+	for i, n := range index {
+		if i > 0 && v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				if !v.CanSet() {
+					return v, false
+				}
+				v.Set(reflect.New(v.Type().Elem()))
+			}
+			v = v.Elem()
+		}
+		v = v.Field(n)
+	}
+	return v, true
+}
+
+func (l *filler) array(f *form, v reflect.Value) bool {
+	n := 0
+	switch f.typ.Kind() {
+	case reflect.Slice:
+		for ; l.more(); n++ {
+			if n == v.Cap() {
+				v.Grow(1)
+			}
+			v.SetLen(n + 1)
+			if !l.value(f.elem, v.Index(n)) {
+				return false
+			}
+		}
+		if n == 0 {
+			v.Set(reflect.MakeSlice(f.typ, 0, 0)) // which is not nil
+		}
+		return true
+	case reflect.Array:
+		for ; l.more(); n++ {
+			if n == v.Len() || !l.value(f.elem, v.Index(n)) {
+				return false
+			}
+		}
+		return n == v.Len()
+	}
+	return false
+}
+
+func (l *filler) text(f *form, v reflect.Value) bool {
+	raw, escaped := l.str()
+	if escaped {
+		raw = unescape(nil, raw)
+	}
+	switch {
+	case f.typ == jsonNumber:
+		return false
+	case f.typ.Kind() == reflect.String:
+		v.SetString(string(raw))
+		return true
+	case f.typ.Kind() == reflect.Slice && f.elem.typ.Kind() == reflect.Uint8:
+		b := make([]byte, base64.StdEncoding.DecodedLen(len(raw)))
+		n, err := base64.StdEncoding.Decode(b, raw)
+		v.SetBytes(b[:n])
+		return err == nil
+	}
+	return false
+}
+
+func (l *filler) number(f *form, v reflect.Value) bool {
+	raw := l.literal()
+	switch {
+	case v.CanInt():
+		n, err := strconv.ParseInt(string(raw), 10, 64)
+		v.SetInt(n)
+		return err == nil && !v.OverflowInt(n)
+	case v.CanUint():
+		n, err := strconv.ParseUint(string(raw), 10, 64)
+		v.SetUint(n)
+		return err == nil && !v.OverflowUint(n)
+	case v.CanFloat():
+		n, err := strconv.ParseFloat(string(raw), f.typ.Bits())
+		v.SetFloat(n)
+		return err == nil
+	case f.typ == jsonNumber:
+		v.SetString(string(raw))
+		return true
+	}
+	return false
+}
+
+var jsonNumber = reflect.TypeFor[json.Number]()
+
+// decodeItself has v decode raw by its method.
+func decodeItself(v reflect.Value, raw []byte) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	switch m := v.Addr().Interface().(type) {
+	case json.Unmarshaler:
+		return m.UnmarshalJSON(raw) == nil
+	case encoding.TextUnmarshaler:
+		switch kindAt(raw[0]) {
+		case null:
+			return true
+		case text:
+			return m.UnmarshalText(unescape(nil, raw[1:len(raw)-1])) == nil
+		}
+	}
+	return false
+}
