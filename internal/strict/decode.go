@@ -76,7 +76,7 @@ func (d *Decoder) fill(data []byte, v reflect.Value) bool {
 		f = formOf(v.Type(), map[reflect.Type]*form{})
 		d.form.Store(f)
 	}
-	l := filler{scanner{data: data}}
+	l := filler{scanner: scanner{data: data}}
 	if l.value(f, v) {
 		return true
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 )
 
@@ -14,6 +15,7 @@ import (
 // encoding/json decodes the whole.
 type filler struct {
 	scanner
+	scratch []byte
 }
 
 // A form is what has to be known of a Go type to decode into it.
@@ -117,7 +119,7 @@ func (l *filler) object(f *form, v reflect.Value) bool {
 			raw, _ := l.str()
 			inner := unescape(nil, raw)
 			if !isNumber(string(inner)) && string(inner) != "true" && string(inner) != "false" ||
-				!(&filler{scanner{data: inner}}).value(field.form, to) {
+				!(&filler{scanner: scanner{data: inner}}).value(field.form, to) {
 				return false
 			}
 		} else if !l.value(field.form, to) {
@@ -175,7 +177,8 @@ func (l *filler) array(f *form, v reflect.Value) bool {
 func (l *filler) text(f *form, v reflect.Value) bool {
 	raw, escaped := l.str()
 	if escaped {
-		raw = unescape(nil, raw)
+		l.scratch = unescape(slices.Grow(l.scratch[:0], len(raw)), raw)
+		raw = l.scratch
 	}
 	switch {
 	case f.typ == jsonNumber:

@@ -101,7 +101,7 @@ func (p *pass) text(n *node) {
 	}
 	s := raw
 	if escaped {
-		p.scratch = unescape(p.scratch[:0], raw)
+		p.scratch = unescape(slices.Grow(p.scratch[:0], len(raw)), raw)
 		s = p.scratch
 	}
 	if n.enum != nil && !n.texts[string(s)] ||

@@ -195,13 +195,16 @@ func numberSyntax(data []byte, i int) (int, *flaw) {
 // stringSyntax returns the end of the string that begins at data[i].
 func stringSyntax(data []byte, i int) (int, *flaw) {
 	for i++; i < len(data); {
-		switch c := data[i]; {
+		c := data[i]
+		if c >= ' ' && c != '"' && c != '\\' { // most are
+			i++
+			continue
+		}
+		switch {
 		case c == '"':
 			return i + 1, nil
 		case c < ' ':
 			return 0, &flaw{offset: i, reason: fmt.Sprintf("a raw control character in a string, write it as \\u%04x", c)}
-		case c != '\\':
-			i++
 		case i+1 == len(data):
 			i++ // cut
 		case data[i+1] == 'u':

@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"bytes"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -182,16 +183,17 @@ func (s *scanner) more() bool {
 func (s *scanner) str() (raw []byte, escaped bool) {
 	s.peek()
 	s.pos++
-	start := s.pos
-	for s.data[s.pos] != '"' {
-		if s.data[s.pos] == '\\' {
-			escaped = true
-			s.pos++
+	rest := s.data[s.pos:]
+	i := bytes.IndexByte(rest, '"')
+	if escaped = bytes.IndexByte(rest[:i], '\\') >= 0; escaped {
+		for i = 0; rest[i] != '"'; i++ {
+			if rest[i] == '\\' {
+				i++
+			}
 		}
-		s.pos++
 	}
-	s.pos++
-	return s.data[start : s.pos-1], escaped
+	s.pos += i + 1
+	return rest[:i], escaped
 }
 
 // key reads the name of a member and its colon.
@@ -248,12 +250,12 @@ func (s *scanner) skip() []byte {
 // unescape appends to buf what the inside of a JSON string says.
 func unescape(buf, raw []byte) []byte {
 	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		if c != '\\' {
-			buf = append(buf, c)
-			continue
+		n := bytes.IndexByte(raw[i:], '\\')
+		if n < 0 {
+			return append(buf, raw[i:]...)
 		}
-		i++
+		buf = append(buf, raw[i:i+n]...)
+		i += n + 1
 		switch c := raw[i]; c {
 		case 'b':
 			buf = append(buf, '\b')
