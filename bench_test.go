@@ -20,6 +20,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/fnloop/fnloop"
+	"github.com/fnloop/fnloop/internal/cputime"
 	rt "github.com/fnloop/fnloop/responsestest"
 )
 
@@ -486,10 +487,12 @@ func BenchmarkNewTool(b *testing.B) {
 	} {
 		b.Run(c.name+"/first", func(b *testing.B) {
 			b.ReportAllocs()
+			start := cputime.Used()
 			for b.Loop() {
 				fnloop.ForgetTypes()
 				c.make()
 			}
+			b.ReportMetric(float64(cputime.Used()-start)/1e3/float64(b.N), "CPU-µs/tool")
 		})
 		b.Run(c.name+"/again", func(b *testing.B) {
 			b.ReportAllocs()

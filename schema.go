@@ -59,13 +59,9 @@ func goTypeOf(t reflect.Type) (*goType, error) {
 	if known, ok := goTypes.Load(t); ok {
 		return known.(*goType), nil
 	}
-	schema, err := strict.Schema(t)
+	schema, decoder, err := strict.Typed(t)
 	if err != nil {
 		return nil, schemaError(err)
-	}
-	decoder, err := strict.Compile(schema)
-	if err != nil {
-		return nil, err
 	}
 	top, err := topLevel(schema)
 	if err != nil {

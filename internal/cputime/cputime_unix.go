@@ -1,7 +1,5 @@
 //go:build unix
 
-// Package cputime tells benchmarks what they cost: on a machine that others use
-// too, CPU time says more than the time that passed.
 package cputime
 
 import (

@@ -34,11 +34,12 @@ func judge(schema []byte) (*checker, *Error) {
 
 // A checker judges one schema.
 type checker struct {
-	root  *value
-	defs  map[string]*value
-	path  []string
-	size  size
-	ahead map[*value]*value // where references lead to in the end
+	root   *value
+	defs   map[string]*value
+	path   []string
+	size   size
+	ahead  map[*value]*value // where references lead to in the end
+	refers bool              // there are references
 }
 
 func newChecker(root *value) *checker {
@@ -292,6 +293,14 @@ func (c *checker) required(v, props *value) *Error {
 	if list.kind != array {
 		return c.fail(RuleValue, "required", "'required' must be an array of strings")
 	}
+	inOrder := len(list.elems) == len(props.members)
+	for i := 0; inOrder && i < len(list.elems); i++ {
+		e := list.elems[i]
+		inOrder = e.kind == text && e.text == props.members[i].name
+	}
+	if inOrder {
+		return nil // as most are, and no property is there twice
+	}
 	listed := make(map[string]bool, len(list.elems))
 	for _, e := range list.elems {
 		if e.kind != text {
@@ -360,6 +369,7 @@ func isDefName(name string) bool {
 }
 
 func (c *checker) ref(v *value) *Error {
+	c.refers = true
 	ref := v.get("$ref")
 	if ref.kind != text {
 		return c.fail(RuleValue, "$ref", "'$ref' must be a string")

@@ -101,17 +101,17 @@ var numberKeywords = [...]string{"minimum", "exclusiveMinimum", "maximum", "excl
 // A compiler turns a schema that a checker has passed into nodes.
 type compiler struct {
 	checker *checker
-	nodes   map[*value]*node
+	targets map[*value]*node // what references lead to
 	unions  []*node
 }
 
-func newCompiler(c *checker) *compiler {
-	return &compiler{checker: c, nodes: map[*value]*node{}}
-}
+func newCompiler(c *checker) *compiler { return &compiler{checker: c} }
 
 // compile returns the node of the root.
 func (c *compiler) compile() *node {
-	root := c.node(c.checker.root)
+	root := &node{}
+	c.targets = map[*value]*node{c.checker.root: root}
+	c.read(root, c.checker.root)
 	flat := make([][]*node, len(c.unions))
 	for i, u := range c.unions {
 		flat[i] = leaves(nil, u, map[*node]bool{})
@@ -142,23 +142,31 @@ func leaves(list []*node, n *node, seen map[*node]bool) []*node {
 }
 
 func (c *compiler) node(v *value) *node {
-	if n := c.nodes[v]; n != nil {
+	if v.get("$ref") == nil {
+		n := &node{}
+		c.read(n, v)
 		return n
 	}
-	if v.get("$ref") != nil { // which does not lead back to itself alone
-		n := c.node(c.checker.resolve(v))
-		c.nodes[v] = n
+	v = c.checker.follow(v) // which does not lead back to itself alone
+	if n := c.targets[v]; n != nil {
 		return n
 	}
-	n := &node{maxItems: -1}
-	c.nodes[v] = n
+	n := &node{}
+	c.targets[v] = n
+	c.read(n, v)
+	return n
+}
+
+// read makes n the node of v, which is no reference.
+func (c *compiler) read(n *node, v *value) {
+	n.maxItems = -1
 	if branches := v.get("anyOf"); branches != nil {
 		c.unions = append(c.unions, n)
 		n.anyOf = make([]*node, len(branches.elems))
 		for i, b := range branches.elems {
 			n.anyOf[i] = c.node(b)
 		}
-		return n
+		return
 	}
 	n.kinds = nodeKinds(v)
 	if allowsNull(v) {
@@ -176,7 +184,6 @@ func (c *compiler) node(v *value) *node {
 		n.items = c.node(items)
 	}
 	n.constrain(v)
-	return n
 }
 
 // constrain takes over the keywords that bound a value.
@@ -205,7 +212,7 @@ func (n *node) constrain(v *value) {
 		}
 	}
 	if p := v.get("pattern"); p != nil {
-		n.pattern, _ = compilePattern(p.text)
+		n.pattern = newPattern(p.text)
 	}
 	n.format = formats[v.str("format")]
 	for _, keyword := range numberKeywords {

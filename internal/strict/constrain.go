@@ -109,7 +109,7 @@ func (c *constrainer) constrain(k constraint) error {
 		if old != nil && !c.quoted && old.text != val {
 			return fmt.Errorf("the pattern %q contradicts the pattern %q of the type", clip(val), clip(old.text))
 		}
-		if _, err := compilePattern(val); err != nil {
+		if err := checkPattern(val); err != nil {
 			return fmt.Errorf("the pattern %q cannot be used: %v", clip(val), err)
 		}
 		v.set("pattern", newString(val))
@@ -256,14 +256,17 @@ func dropImplicit(v *value, t reflect.Type, name string) {
 
 func isIntegerKind(k reflect.Kind) bool { return reflect.Int <= k && k <= reflect.Uintptr }
 
+// integerBits are the sizes of the integer kinds.
+var integerBits = [...]uint{
+	reflect.Int: strconv.IntSize, reflect.Int8: 8, reflect.Int16: 16, reflect.Int32: 32, reflect.Int64: 64,
+	reflect.Uint: strconv.IntSize, reflect.Uint8: 8, reflect.Uint16: 16, reflect.Uint32: 32, reflect.Uint64: 64,
+	reflect.Uintptr: strconv.IntSize,
+}
+
 // integerRange returns the smallest and the largest value of an integer kind.
 func integerRange(k reflect.Kind) (low, high *big.Int) {
 	one := big.NewInt(1)
-	bits := map[reflect.Kind]uint{
-		reflect.Int: strconv.IntSize, reflect.Int8: 8, reflect.Int16: 16, reflect.Int32: 32, reflect.Int64: 64,
-		reflect.Uint: strconv.IntSize, reflect.Uint8: 8, reflect.Uint16: 16, reflect.Uint32: 32, reflect.Uint64: 64,
-		reflect.Uintptr: strconv.IntSize,
-	}[k]
+	bits := integerBits[k]
 	low = new(big.Int)
 	if k <= reflect.Int64 {
 		bits--

@@ -35,7 +35,10 @@ var (
 
 // has reports whether t has the methods of iface, on either receiver.
 func has(t, iface reflect.Type) bool {
-	return t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(iface)
+	if t.PkgPath() == "" && t.Kind() != reflect.Struct || t.Kind() == reflect.Interface {
+		return false // only what has a name, or embeds what has one, has methods
+	}
+	return reflect.PointerTo(t).Implements(iface)
 }
 
 func hasCustom(t reflect.Type) bool { return has(t, customType) }

@@ -16,11 +16,13 @@ func (g *generator) define(t reflect.Type, body func(*definition) (*value, error
 		return nil, err
 	}
 	d.body = v
-	site := g.fail(t, "")
-	g.sites[v] = site
 	g.defs = append(g.defs, d)
+	if g.sites != nil {
+		g.sites[v] = g.fail(t, "")
+	}
 	if hasCustom(t) || has(t, aliasType) {
-		g.checks = append(g.checks, check{t, d, site})
+		d.checked = true
+		g.checks = append(g.checks, check{t, d, g.fail(t, "")})
 	}
 	return g.use(d), nil
 }
@@ -99,17 +101,21 @@ func (g *generator) shorterInline(d *definition) bool {
 		}
 		return len(v.append(nil))
 	}
-	inline, shared, uses := 0, len(`"":,`)+len(d.name)+len(d.body.append(nil)), 0
+	var uses []*use
 	for _, slot := range d.slots {
-		u := g.uses[slot]
-		if u == nil || u.of != d {
-			continue // it was written out
+		if u := g.uses[slot]; u != nil && u.of == d { // it was not written out
+			uses = append(uses, u)
 		}
-		uses++
+	}
+	if d.once = len(uses) < 2; d.once {
+		return true
+	}
+	inline, shared := 0, len(`"":,`)+len(d.name)+len(d.body.append(nil))
+	for _, u := range uses {
 		inline += size(u, g.copy(d.body))
 		shared += size(u, d.ref())
 	}
-	return uses < 2 || inline <= shared
+	return inline <= shared
 }
 
 func (d *definition) ref() *value {
@@ -128,9 +134,14 @@ func (g *generator) resolve(v *value) *value {
 		}
 		return v
 	}
-	out := u.of.ref()
-	if u.of.inline {
-		out = g.copy(u.of.body)
+	var out *value
+	switch d := u.of; {
+	case !d.inline:
+		out = d.ref()
+	case d.once && !d.checked:
+		out = d.body
+	default:
+		out = g.copy(d.body)
 	}
 	if u.finish != nil {
 		out = u.finish(out)

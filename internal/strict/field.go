@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -15,15 +16,15 @@ type field struct {
 	name   string
 	tagged bool
 	index  []int
-	path   []string // Go names from the struct down, embedded ones included
-	omit   bool     // omitempty or omitzero
-	quoted bool     // the string option, where encoding/json honours it
-	hidden bool     // jsonschema:"-", here or on what it is embedded in
+	path   string // Go names from the struct down, embedded ones included, with dots
+	omit   bool   // omitempty or omitzero
+	quoted bool   // the string option, where encoding/json honours it
+	hidden bool   // jsonschema:"-", here or on what it is embedded in
 }
 
 // A fieldError says why encoding/json would not do what a struct seems to ask.
 type fieldError struct {
-	path   []string
+	path   string
 	json   string
 	typ    reflect.Type
 	reason string
@@ -37,14 +38,14 @@ func fieldsOf(t reflect.Type) ([]field, *fieldError) {
 	type level struct {
 		typ    reflect.Type
 		index  []int
-		path   []string
+		path   string // with a dot at its end
 		hidden bool
 	}
 	var (
-		found   []field
+		found   = make([]field, 0, t.NumField())
 		next    = []level{{typ: t}}
-		visited = map[reflect.Type]bool{}
-		count   map[reflect.Type]int
+		visited []reflect.Type
+		count   map[reflect.Type]int // of what is embedded
 	)
 	for len(next) > 0 {
 		current := next
@@ -52,16 +53,16 @@ func fieldsOf(t reflect.Type) ([]field, *fieldError) {
 		times := count
 		count = map[reflect.Type]int{}
 		for _, l := range current {
-			if visited[l.typ] {
+			if slices.Contains(visited, l.typ) {
 				continue
 			}
-			visited[l.typ] = true
+			visited = append(visited, l.typ)
 			for i := range l.typ.NumField() {
 				sf := l.typ.Field(i)
 				f := field{
 					StructField: sf,
-					index:       append(slices.Clone(l.index), i),
-					path:        append(slices.Clone(l.path), sf.Name),
+					index:       append(slices.Clip(l.index), i),
+					path:        l.path + sf.Name,
 					hidden:      l.hidden,
 				}
 				seen, err := f.read()
@@ -77,7 +78,7 @@ func fieldsOf(t reflect.Type) ([]field, *fieldError) {
 				}
 				if f.name == "" && sf.Anonymous && elem.Kind() == reflect.Struct {
 					if count[elem]++; count[elem] == 1 {
-						next = append(next, level{elem, f.index, f.path, f.hidden})
+						next = append(next, level{elem, f.index, f.path + ".", f.hidden})
 					}
 					continue
 				}
@@ -105,14 +106,15 @@ func (f *field) read() (bool, *fieldError) {
 	if !f.IsExported() && !(f.Anonymous && elem.Kind() == reflect.Struct) {
 		return false, nil
 	}
-	if key := badTag(f.Tag); key != "" {
-		return false, &fieldError{path: f.path, typ: f.Type, reason: fmt.Sprintf("the struct tag is malformed near %q", clip(key))}
+	tags, bad := readTag(f.Tag)
+	if bad != "" {
+		return false, &fieldError{path: f.path, typ: f.Type, reason: fmt.Sprintf("the struct tag is malformed near %q", clip(bad))}
 	}
-	tag := f.Tag.Get("json")
+	tag := tags.Get("json")
 	if tag == "-" {
 		return false, nil
 	}
-	f.hidden = f.hidden || f.Tag.Get("jsonschema") == "-"
+	f.hidden = f.hidden || tags.Get("jsonschema") == "-"
 	name, options, _ := strings.Cut(tag, ",")
 	if isTagName(name) {
 		f.name, f.tagged = name, true
@@ -123,7 +125,7 @@ func (f *field) read() (bool, *fieldError) {
 	switch {
 	case f.Anonymous && pointer && !f.IsExported():
 		return false, &fieldError{path: f.path, typ: f.Type, reason: "encoding/json cannot set an embedded pointer to an unexported struct; embed the struct itself or export it"}
-	case f.Anonymous && f.name == "" && elem.Kind() == reflect.Struct && f.Tag.Get("jsonschema")+f.Tag.Get("jsonschema_description")+f.Tag.Get("description") != "":
+	case f.Anonymous && f.name == "" && elem.Kind() == reflect.Struct && tags.Get("jsonschema")+tags.Get("jsonschema_description")+tags.Get("description") != "":
 		return false, &fieldError{path: f.path, typ: f.Type, reason: "the fields of an embedded struct are promoted, so a jsonschema tag has nothing to apply to; give it a json name or move the tag"}
 	case f.Anonymous && f.name != "" && !f.IsExported() && (decodesJSON(elem) || decodesText(elem)):
 		return false, &fieldError{path: f.path, typ: f.Type, reason: "encoding/json does not call the methods of an embedded unexported struct; use a named field"}
@@ -159,7 +161,7 @@ func dominant(found []field) ([]field, *fieldError) {
 		}
 		return slices.Compare(a.index, b.index)
 	})
-	var fields []field
+	fields := make([]field, 0, len(found))
 	for len(found) > 0 {
 		n := 1
 		for n < len(found) && found[n].name == found[0].name {
@@ -175,7 +177,7 @@ func dominant(found []field) ([]field, *fieldError) {
 			if first.tagged == second.tagged || siblings {
 				return nil, &fieldError{path: first.path, json: first.name, typ: first.Type, reason: fmt.Sprintf(
 					"the JSON name %q is also that of %s, and encoding/json ignores one or both; give each a name of its own",
-					first.name, strings.Join(second.path, "."))}
+					first.name, second.path)}
 			}
 		}
 		if !first.hidden {
@@ -201,26 +203,45 @@ func isScalarKind(k reflect.Kind) bool {
 	return reflect.Bool <= k && k <= reflect.Float64 || k == reflect.String
 }
 
-// badTag returns the part of a tag that reflect.StructTag cannot read, if it
-// was meant for this package or for encoding/json. StructTag.Get would act as
-// if the tag were not there.
-func badTag(tag reflect.StructTag) string {
+// A tagList is what a struct tag says, in its order.
+type tagList []tagPair
+
+type tagPair struct{ key, value string }
+
+// Get is that of reflect.StructTag, which reads the whole tag each time.
+func (l tagList) Get(key string) string {
+	for i := range l {
+		if l[i].key == key {
+			return l[i].value
+		}
+	}
+	return ""
+}
+
+// readTag divides a struct tag. Bad is the part that reflect.StructTag cannot
+// read, if it was meant for this package or for encoding/json: StructTag.Get
+// would act as if the tag were not there.
+func readTag(tag reflect.StructTag) (list tagList, bad string) {
 	rest := string(tag)
+	if n := strings.Count(rest, `:"`); n > 0 {
+		list = make(tagList, 0, n)
+	}
 	for {
 		rest = strings.TrimLeft(rest, " ")
 		if rest == "" {
-			return ""
+			break
 		}
 		i := 0
 		for i < len(rest) && rest[i] > ' ' && rest[i] != ':' && rest[i] != '"' && rest[i] != 0x7f {
 			i++
 		}
 		if i == 0 || i+1 >= len(rest) || rest[i] != ':' || rest[i+1] != '"' {
+			bad = cmp.Or(bad, rest)
 			break
 		}
 		key := rest[:i]
 		if strings.Trim(key, ",;") != key {
-			break // what divides tags is a space
+			bad = cmp.Or(bad, rest) // what divides tags is a space
 		}
 		end := i + 2
 		for end < len(rest) && rest[end] != '"' {
@@ -230,15 +251,18 @@ func badTag(tag reflect.StructTag) string {
 			end++
 		}
 		if end >= len(rest) {
+			bad = cmp.Or(bad, rest)
 			break
 		}
-		if _, ok := reflect.StructTag(rest[:end+1]).Lookup(key); !ok {
-			break
+		if value, err := strconv.Unquote(rest[i+1 : end+1]); err == nil {
+			list = append(list, tagPair{key, value})
+		} else {
+			bad = cmp.Or(bad, rest)
 		}
 		rest = rest[end+1:]
 	}
-	if strings.Contains(rest, "json") || strings.Contains(rest, "description") {
-		return rest
+	if !strings.Contains(bad, "json") && !strings.Contains(bad, "description") {
+		bad = ""
 	}
-	return ""
+	return list, bad
 }

@@ -39,7 +39,7 @@ func (c *checker) values(v *value, types kinds) *Error {
 		if p.kind != text {
 			return c.fail(RuleValue, "pattern", "'pattern' must be a string")
 		}
-		if _, err := compilePattern(p.text); err != nil {
+		if err := checkPattern(p.text); err != nil {
 			return c.fail(RuleValue, "pattern", "the pattern %q cannot be used: %v", clip(p.text), err)
 		}
 	}

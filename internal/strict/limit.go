@@ -121,6 +121,9 @@ func children(v *value) func(yield func(*value) bool) {
 // may be empty breaks it. It works from the leaves up and looks at every node
 // and every reference once.
 func (c *checker) finite() *Error {
+	if !c.refers {
+		return nil // nothing leads back
+	}
 	var (
 		need  = map[*value]int{}      // how many more of its parts must be known to end
 		above = map[*value][]*value{} // what a node is a part of

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	regexpsyntax "regexp/syntax"
 	"strings"
 	"sync"
 	"unicode"
@@ -13,27 +14,32 @@ import (
 // alike.
 type pattern struct {
 	source string
-	re     *regexp.Regexp
+	re     func() *regexp.Regexp // which takes what Python's re takes; made for the first match
 }
 
-// compilePattern compiles a pattern for package regexp, so that it takes what
-// Python's re takes. It refuses what only one of the two knows.
-func compilePattern(source string) (*pattern, error) {
+func newPattern(source string) *pattern {
+	return &pattern{source, sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(unicodeClasses(source)) })}
+}
+
+// checkPattern says why a pattern cannot be used. It refuses what only one of
+// package regexp and Python's re knows.
+func checkPattern(source string) error {
 	if err := portable(source); err != nil {
-		return nil, err
+		return err
 	}
-	if _, err := regexp.Compile(source); err != nil { // in the author's own words
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	if _, err := regexpsyntax.Parse(source, regexpsyntax.Perl); err != nil { // in the author's own words
+		return errors.New(strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
-	re, err := regexp.Compile(unicodeClasses(source))
-	if err != nil {
-		return nil, errors.New("it is too large")
+	if classes := unicodeClasses(source); classes != source {
+		if _, err := regexpsyntax.Parse(classes, regexpsyntax.Perl); err != nil {
+			return errors.New("it is too large")
+		}
 	}
-	return &pattern{source, re}, nil
+	return nil
 }
 
 // match reports whether the pattern is found in s.
-func (p *pattern) match(s []byte) bool { return p.re.Match(s) }
+func (p *pattern) match(s []byte) bool { return p.re().Match(s) }
 
 // The classes \d, \w and \s of Python's re, within brackets. Those of package
 // regexp are of ASCII alone, so "Größe" would not be a \w+.

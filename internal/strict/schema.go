@@ -18,12 +18,30 @@ import (
 // $defs where that makes the schema shorter, and one that recurs always; all
 // others are written where they are used. The order of the properties is that
 // of the fields.
-func Schema(t reflect.Type) ([]byte, error) { return write(t, true) }
+func Schema(t reflect.Type) ([]byte, error) {
+	schema, _, err := Typed(t)
+	return schema, err
+}
+
+// Typed is [Schema] and a Decoder of what the schema asks for.
+func Typed(t reflect.Type) ([]byte, *Decoder, error) {
+	c, err := (&generator{decoded: true}).make(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.root.append(nil), &Decoder{root: newCompiler(c).compile()}, nil
+}
 
 // Describe is [Schema] for those who decode the arguments by themselves: what a
 // JSONSchema method says of a type may be what encoding/json cannot decode into
 // it.
-func Describe(t reflect.Type) ([]byte, error) { return write(t, false) }
+func Describe(t reflect.Type) ([]byte, error) {
+	c, err := new(generator).make(t)
+	if err != nil {
+		return nil, err
+	}
+	return c.root.append(nil), nil
+}
 
 // A generator makes the schema of one type.
 type generator struct {
@@ -34,7 +52,7 @@ type generator struct {
 	uses    map[*value]*use              // what is written once the definitions are known
 	checks  []check                      // of what JSONSchema methods returned
 	names   namer
-	sites   map[*value]*TypeError // where the properties come from, without a reason
+	sites   map[*value]*TypeError // where the properties come from, without a reason, if that is asked for
 	path    []step
 	objects int
 }
@@ -44,12 +62,14 @@ type step struct{ goName, jsonName string }
 
 // A definition is the schema of a type that may be used in several places.
 type definition struct {
-	name   string
-	body   *value // nil while it is being made
-	keep   bool   // it stays a definition however short it is: it leads back to itself
-	inline bool   // it is written where it is used
-	order  int    // of the first use
-	slots  []*value
+	name    string
+	body    *value // nil while it is being made
+	keep    bool   // it stays a definition however short it is: it leads back to itself
+	inline  bool   // it is written where it is used
+	once    bool   // and used in one place
+	checked bool   // its body is looked at once more in the end
+	order   int    // of the first use
+	slots   []*value
 }
 
 // A check holds a schema that a method of a type says against that type.
@@ -66,18 +86,39 @@ type use struct {
 	finish func(*value) *value // what the tags of a field make of it, or nil
 }
 
-func write(t reflect.Type, decoded bool) ([]byte, error) {
+// make makes the schema of t and the checker that has passed it.
+func (g *generator) make(t reflect.Type) (*checker, error) {
 	if t == nil {
 		return nil, &TypeError{Path: "nil", Reason: "there is no type"}
 	}
-	g := &generator{
-		decoded: decoded,
-		types:   map[reflect.Type]*definition{},
-		uses:    map[*value]*use{},
-		names:   namer{},
-		sites:   map[*value]*TypeError{},
-		path:    []step{{goName: rootName(t)}},
+	schema, err := g.whole(t)
+	if err != nil {
+		return nil, err
 	}
+	c := newChecker(schema)
+	if err := c.check(); err != nil {
+		return nil, g.locate(t, err)
+	}
+	for _, c := range g.checks {
+		v := schema
+		if c.of != nil {
+			v = c.of.body
+		}
+		if reason := g.decodable(schema, v, c.typ); reason != "" && g.decoded {
+			site := *c.site
+			site.Reason = reason
+			return nil, &site
+		}
+	}
+	return c, nil
+}
+
+// whole makes the schema of t, which is still to be checked.
+func (g *generator) whole(t reflect.Type) (*value, error) {
+	g.types = map[reflect.Type]*definition{}
+	g.uses = map[*value]*use{}
+	g.names = namer{}
+	g.path = []step{{goName: rootName(t)}}
 	root, err := g.pointee(t)
 	if err != nil {
 		return nil, err
@@ -88,22 +129,7 @@ func write(t reflect.Type, decoded bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema = g.settle(schema)
-	if err := newChecker(schema).check(); err != nil {
-		return nil, g.locate(schema, err)
-	}
-	for _, c := range g.checks {
-		v := schema
-		if c.of != nil {
-			v = c.of.body
-		}
-		if reason := g.decodable(schema, v, c.typ); reason != "" && decoded {
-			site := *c.site
-			site.Reason = reason
-			return nil, &site
-		}
-	}
-	return schema.append(nil), nil
+	return g.settle(schema), nil
 }
 
 func rootName(t reflect.Type) string {
@@ -133,12 +159,14 @@ func (g *generator) fail(t reflect.Type, reason string, args ...any) *TypeError 
 	}
 }
 
-// locate turns what is wrong with the finished schema into an error of the
-// field that it comes from.
-func (g *generator) locate(schema *value, err *Error) *TypeError {
+// locate turns what is wrong with the finished schema of t into an error of the
+// field that it comes from. It makes the schema once more to find that.
+func (g *generator) locate(t reflect.Type, err *Error) *TypeError {
 	fail := g.fail(g.root, "the schema is refused at %s: %s", err.Pointer(), err.Reason)
-	for v, path := schema, err.Path; v != nil; path = path[1:] {
-		if site := g.sites[v]; site != nil {
+	again := generator{decoded: g.decoded, sites: map[*value]*TypeError{}}
+	v, _ := again.whole(t)
+	for path := err.Path; v != nil; path = path[1:] {
+		if site := again.sites[v]; site != nil {
 			fail.Path, fail.JSON, fail.Type = site.Path, site.JSON, site.Type
 		}
 		if len(path) == 0 {
@@ -296,12 +324,16 @@ func (g *generator) mapAdvice(t reflect.Type) string {
 // help; those of 64 bits would only be noise.
 func integerSchema(t reflect.Type) *value {
 	v := typed(integer)
-	low, high := integerRange(t.Kind())
-	if low.Sign() == 0 || low.BitLen() <= 32 {
-		v.set("minimum", newNumber(low.String()))
+	bits, low := integerBits[t.Kind()], int64(0)
+	if t.Kind() <= reflect.Int64 {
+		bits--
+		low = -1 << bits
 	}
-	if high.BitLen() <= 32 {
-		v.set("maximum", newNumber(high.String()))
+	if bits <= 32 || low == 0 {
+		v.set("minimum", newNumber(strconv.FormatInt(low, 10)))
+	}
+	if bits <= 32 {
+		v.set("maximum", newNumber(strconv.FormatInt(1<<bits-1, 10)))
 	}
 	return v
 }
@@ -311,8 +343,8 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-func decodesJSON(t reflect.Type) bool { return reflect.PointerTo(t).Implements(jsonUnmarshaler) }
-func decodesText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUnmarshaler) }
+func decodesJSON(t reflect.Type) bool { return has(t, jsonUnmarshaler) }
+func decodesText(t reflect.Type) bool { return has(t, textUnmarshaler) }
 
 // embeds reports whether t embeds a type with the methods of iface, so that
 // those of t may be promoted ones.
@@ -398,7 +430,7 @@ func (g *generator) container(t reflect.Type) (*value, error) {
 func (g *generator) object(t reflect.Type) (*value, error) {
 	fields, ferr := fieldsOf(t)
 	if ferr != nil {
-		g.path = append(g.path, step{"." + strings.Join(ferr.path, "."), ""})
+		g.path = append(g.path, step{"." + ferr.path, ""})
 		if ferr.json != "" {
 			g.path[len(g.path)-1].jsonName = "." + ferr.json
 		}
@@ -411,10 +443,11 @@ func (g *generator) object(t reflect.Type) (*value, error) {
 		return nil, g.fail(t, "more than %d objects lie inside each other, which is the limit; use a flatter type", maxObjects)
 	}
 	defer func() { g.objects-- }()
-	props, required := newObject(), newArray()
+	props := newObject(make([]member, 0, len(fields))...)
+	required := newArray(make([]*value, 0, len(fields))...)
 	for i := range fields {
 		f := &fields[i]
-		s := step{"." + strings.Join(f.path, "."), "." + f.name}
+		s := step{"." + f.path, "." + f.name}
 		v, err := g.within(s, func() (*value, error) { return g.field(f) })
 		if err != nil {
 			return nil, err
@@ -462,9 +495,10 @@ func (g *generator) property(f *field, st reflect.StructTag) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	tag, bad := parseTag(st)
+	list, _ := readTag(st)
+	tag, bad := parseTag(st, list)
 	if bad == nil {
-		bad = tag.foreign(st, f)
+		bad = tag.foreign(list, f)
 	}
 	if bad != nil {
 		return nil, bad
@@ -484,14 +518,19 @@ func (g *generator) property(f *field, st reflect.StructTag) (*value, error) {
 	}
 	pointer := f.Type.Kind() == reflect.Pointer
 	null := tag.nullable || (pointer || f.omit) && !tag.required
-	site := g.fail(f.Type, "")
+	var site *TypeError
+	if g.sites != nil {
+		site = g.fail(f.Type, "")
+	}
 	u := g.uses[v]
 	finish := func(v *value) *value {
 		v = c.describe(v, tag)
 		if null && (u == nil || !allowsNull(u.of.body)) {
 			v = nullable(v)
 		}
-		g.sites[v] = site
+		if site != nil {
+			g.sites[v] = site
+		}
 		return v
 	}
 	if u != nil {

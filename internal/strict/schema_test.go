@@ -94,11 +94,12 @@ func TestSchemaDecodes(t *testing.T) {
 	for _, c := range accepted {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			schema, err := strict.Schema(c.typ)
+			schema, d, err := strict.Typed(c.typ)
 			require.NoError(t, err)
-			d, err := strict.Compile(schema)
+			again, err := strict.Compile(schema)
 			require.NoError(t, err)
 			for _, args := range c.good {
+				require.NoError(t, again.Decode([]byte(args), nil), "the schema itself must say the same")
 				into := reflect.New(c.typ)
 				require.NoError(t, d.Decode([]byte(args), into.Interface()), args)
 				if strings.TrimSpace(args) != "" {
@@ -109,7 +110,8 @@ func TestSchemaDecodes(t *testing.T) {
 			}
 			for _, args := range c.bad {
 				err := d.Decode([]byte(args), reflect.New(c.typ).Interface())
-				requireArgumentError(t, err, args)
+				e := requireArgumentError(t, err, args)
+				require.EqualError(t, again.Decode([]byte(args), reflect.New(c.typ).Interface()), e.Error(), "the schema itself must say the same")
 			}
 		})
 	}

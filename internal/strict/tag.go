@@ -77,25 +77,25 @@ var repeated = []string{"enum", "example", "default"}
 var keywordParts = []string{"enum", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems"}
 
 // parseTag reads the tags of a field. Every part of them must be understood.
-func parseTag(st reflect.StructTag) (*tag, *tagError) {
+func parseTag(raw reflect.StructTag, st tagList) (*tag, *tagError) {
 	t := &tag{}
 	whole := st.Get("jsonschema")
-	for _, s := range splitTag(whole) {
-		name, value, valued := strings.Cut(s, "=")
-		t.parts = append(t.parts, part{name, value, valued})
+	split := splitTag(whole)
+	t.parts = make([]part, len(split))
+	for i, s := range split {
+		p := &t.parts[i]
+		p.name, p.value, p.valued = strings.Cut(s, "=")
 	}
 	if st.Get("jsonschema_extras") != "" {
 		return nil, bad(nil, "the tag jsonschema_extras cannot be honoured in strict mode; give the type a JSONSchema method")
 	}
-	if !utf8.ValidString(string(st)) && whole+st.Get("jsonschema_description")+st.Get("description") != "" {
+	if !utf8.ValidString(string(raw)) && whole+st.Get("jsonschema_description")+st.Get("description") != "" {
 		return nil, bad(nil, "the tag is not valid UTF-8")
 	}
-	seen := map[string]bool{}
 	for i, p := range t.parts {
-		if seen[p.name] && !slices.Contains(repeated, p.name) {
+		if !slices.Contains(repeated, p.name) && slices.ContainsFunc(t.parts[:i], func(q part) bool { return q.name == p.name }) {
 			return nil, bad(nil, "%s is given twice", p.name)
 		}
-		seen[p.name] = true
 		if err := t.read(i); err != nil {
 			return nil, err
 		}
@@ -304,7 +304,7 @@ func (t *tag) has(names ...string) bool {
 
 // foreign takes over or refuses what other libraries' tags of the field say,
 // where it would be lost.
-func (t *tag) foreign(st reflect.StructTag, f *field) *tagError {
+func (t *tag) foreign(st tagList, f *field) *tagError {
 	var add []part
 	lost := ""
 	mayBeNull := t.nullable || (f.Type.Kind() == reflect.Pointer || f.omit) && !t.required
@@ -407,8 +407,11 @@ func (t *tag) mend(err error) error {
 
 // splitTag splits a tag at its commas, except those behind a backslash.
 func splitTag(s string) []string {
-	if s == "" {
+	switch {
+	case s == "":
 		return nil
+	case !strings.Contains(s, `\,`):
+		return strings.Split(s, ",")
 	}
 	var parts []string
 	var part strings.Builder
