@@ -107,7 +107,8 @@ type Loop struct {
 	KeepItems bool
 	// Checkpoint, if not nil, gets the state of the run before the handlers of a
 	// round start and after each of them finishes. After a crash, Continue goes
-	// on from the last one that was stored. Checkpoint may keep the Answer. It is
+	// on from the last one that was stored, and stops with ErrApproval again
+	// where calls of that wait for a decision. Checkpoint may keep the Answer. It is
 	// called by one goroutine at a time, with a context that ends Grace after the
 	// caller's. Its error stops the run.
 	Checkpoint func(context.Context, *Answer) error

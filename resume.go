@@ -2,6 +2,7 @@ package fnloop
 
 import (
 	"context"
+	"fmt"
 	"slices"
 )
 
@@ -98,6 +99,13 @@ func (r *run) resume(ctx context.Context) error {
 	slices.SortStableFunc(a.Calls, func(x, y CallResult) int {
 		return slices.Index(a.Open, x.ID) - slices.Index(a.Open, y.ID)
 	})
+	// A checkpoint, which alone has no Stop, is made before the run stops for a
+	// decision. A crash in between must not decide.
+	if r.earlierStop == "" && !r.prompted && a.Prompt == "" && len(a.Parts) == 0 && len(a.Earlier) == 0 {
+		if len(a.Waiting()) > 0 {
+			return fmt.Errorf("%w: %s", ErrApproval, callNames(a.Pending))
+		}
+	}
 	return nil
 }
 

@@ -148,6 +148,40 @@ func TestRepeatableAndApproval(t *testing.T) {
 	}
 }
 
+// A crash between a checkpoint and the stop for approval decides nothing.
+func TestApprovalAfterACrash(t *testing.T) {
+	for _, checkpoint := range []int{1, 2} { // before the other call of the round, and after it
+		loop, srv := play(t, rt.Join(rt.Call("call_1", "read", "{}"), rt.Call("call_2", "pay", "{}")), rt.Text("done"))
+		reads, paid := 0, 0
+		read := raw("read", func(context.Context) (string, error) { reads++; return "yes", nil })
+		pay := raw("pay", func(context.Context) (string, error) { paid++; return "paid", nil })
+		read.Repeatable, pay.NeedsApproval = true, fnloop.Always
+		loop.Tools = []fnloop.Tool{read, pay}
+		stored := killed(t, loop, checkpoint)
+		reads = 0
+
+		ans, err := loop.Continue(t.Context(), stored, "")
+		require.ErrorIs(t, err, fnloop.ErrApproval)
+		assert.Contains(t, err.Error(), "pay (call_2)")
+		assert.Equal(t, fnloop.StopApproval, ans.Stop)
+		require.Len(t, srv.Requests(), 1, "nothing is sent until it is decided")
+		assert.Equal(t, 2-checkpoint, reads, "what has finished is not run again")
+		require.NoError(t, ans.Approve("call_2"))
+		ans, err = loop.Continue(t.Context(), store(t, ans), "")
+		require.NoError(t, err)
+		assert.Equal(t, "done", ans.Text)
+		assert.Equal(t, 1, paid)
+		assert.Equal(t, []string{"call_1", "yes", "call_2", "paid"}, outputs(t, posts(t, srv)[1]))
+
+		// Who writes something else instead has not approved it.
+		loop, srv = play(t, rt.Call("call_1", "pay", "{}"), rt.Text("done"))
+		loop.Tools = []fnloop.Tool{pay}
+		_, err = loop.Continue(t.Context(), killed(t, loop, 1), "never mind")
+		require.NoError(t, err)
+		assert.Contains(t, outputs(t, posts(t, srv)[1])[1], "not run: this call needs approval")
+	}
+}
+
 func TestPythonIsRepeatable(t *testing.T) {
 	assert.True(t, fnloop.PythonTool(nil, fnloop.Limits{}).Repeatable)
 	assert.True(t, fnloop.CustomPythonTool(nil, fnloop.Limits{}).Repeatable)
