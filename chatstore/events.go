@@ -34,15 +34,16 @@ var problems = map[string]Problem{
 // runKey is where the context of a run has it.
 type runKey struct{}
 
-func runFrom(ctx context.Context) *Run {
-	r, _ := ctx.Value(runKey{}).(*Run)
-	return r
+// RunFrom is the run that a context belongs to, as that of a handler does. It is for
+// [Run.Hold]; do not change the Run.
+func RunFrom(ctx context.Context) (*Run, bool) {
+	r, ok := ctx.Value(runKey{}).(*Run)
+	return r, ok
 }
 
-// ChatID is the ID of the chat whose run a context belongs to, as that of a handler
-// does, or empty.
+// ChatID is the ID of the chat whose run a context belongs to, or empty.
 func ChatID(ctx context.Context) string {
-	if r := runFrom(ctx); r != nil {
+	if r, ok := RunFrom(ctx); ok {
 		return r.Chat
 	}
 	return ""

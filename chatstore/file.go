@@ -42,16 +42,11 @@ func size(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-type execer interface {
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-	QueryRowContext(context.Context, string, ...any) *sql.Row
-}
-
 // putFiles stores files in place of those of the same names. That the chat has no
-// room for them is an [*InputError], and db has to be rolled back then.
-func (s *Store) putFiles(ctx context.Context, db execer, chat string, files []File) error {
+// room for them is an [*InputError], and tx has to be rolled back then.
+func (s *Store) putFiles(ctx context.Context, tx *sql.Tx, chat string, files []File) error {
 	for _, f := range files {
-		if _, err := db.ExecContext(ctx, `INSERT INTO fnloop_files (chat, name, picture, size, data) VALUES ($1, $2, $3, $4, $5)
+		if _, err := tx.ExecContext(ctx, `INSERT INTO fnloop_files (chat, name, picture, size, data) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (chat, name) DO UPDATE SET picture = EXCLUDED.picture, size = EXCLUDED.size, data = EXCLUDED.data`,
 			chat, f.Name, f.picture, len(f.Data), f.Data); err != nil {
 			return fmt.Errorf("chatstore: storing the file %s: %w", f.Name, err)
@@ -61,7 +56,7 @@ func (s *Store) putFiles(ctx context.Context, db execer, chat string, files []Fi
 		return nil
 	}
 	var all int64
-	if err := db.QueryRowContext(ctx, `SELECT COALESCE(SUM(size), 0) FROM fnloop_files WHERE chat = $1`, chat).Scan(&all); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(size), 0) FROM fnloop_files WHERE chat = $1`, chat).Scan(&all); err != nil {
 		return fmt.Errorf("chatstore: the size of the files: %w", err)
 	}
 	if most := limit(s.MaxFiles, DefaultMaxFiles); all > most {
@@ -70,38 +65,9 @@ func (s *Store) putFiles(ctx context.Context, db execer, chat string, files []Fi
 	return nil
 }
 
-// alter changes the files of a run's chat as change says, or not at all. A run that
-// goes on elsewhere changes nothing: the files are those of the other one.
-func (s *Store) alter(ctx context.Context, r *Run, change func(execer) error) error {
-	tx, err := s.DB.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("chatstore: storing a file: %w", err)
-	}
-	defer tx.Rollback()
-	// This holds the run's row until the end, so that nobody takes it in between.
-	held, err := tx.ExecContext(ctx, `UPDATE fnloop_runs SET writer = writer WHERE id = $1 AND writer = $2`, r.ID, r.writer)
-	var n int64
-	if err == nil {
-		n, err = held.RowsAffected()
-	}
-	if err != nil {
-		return fmt.Errorf("chatstore: storing a file: %w", err)
-	}
-	if n == 0 {
-		return ErrTaken
-	}
-	if err := change(tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("chatstore: storing a file: %w", err)
-	}
-	return nil
-}
-
 // putFile is putFiles for one file that a run has made.
 func (s *Store) putFile(ctx context.Context, r *Run, f File) error {
-	return s.alter(ctx, r, func(db execer) error { return s.putFiles(ctx, db, r.Chat, []File{f}) })
+	return r.Hold(ctx, func(tx *sql.Tx) error { return s.putFiles(ctx, tx, r.Chat, []File{f}) })
 }
 
 // File reads a file of a chat.
@@ -155,9 +121,9 @@ func (s *Store) KeepFiles(sessions *interpreter.Sessions) {
 		return err
 	}
 	sessions.OnCell = func(ctx context.Context, session *interpreter.Session, e interpreter.Execution) error {
-		run := runFrom(ctx)
+		run, ok := RunFrom(ctx)
 		for _, f := range e.Files {
-			if run == nil || f.Name != clean(f.Name) {
+			if !ok || f.Name != clean(f.Name) {
 				continue
 			}
 			if err := s.patiently(ctx, func() error { return s.keep(ctx, run, session, f) }); err != nil {
@@ -237,8 +203,8 @@ func (s *Store) keep(ctx context.Context, run *Run, session *interpreter.Session
 
 // remove removes a file of the work folder.
 func (s *Store) remove(ctx context.Context, r *Run, name string) error {
-	return s.alter(ctx, r, func(db execer) error {
-		_, err := db.ExecContext(ctx, `DELETE FROM fnloop_files WHERE chat = $1 AND name = $2 AND NOT picture`, r.Chat, name)
+	return r.Hold(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM fnloop_files WHERE chat = $1 AND name = $2 AND NOT picture`, r.Chat, name)
 		return err
 	})
 }

@@ -3,6 +3,7 @@ package chatstore
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,6 +96,49 @@ func (s *Store) Take(ctx context.Context, id string) (*Run, error) {
 		return nil, err
 	}
 	return r, r.decode(prompt, events, answer)
+}
+
+// Hold calls f in a transaction that holds the run: until it ends nobody takes the
+// run over, and no message follows it. It is for what belongs to the run and is in
+// the same database, such as its events for readers on other machines, or the effect
+// of a handler: a process that comes back after a stall changes nothing by it. The
+// transaction is committed when f returns nil, and rolled back with the error of f
+// otherwise.
+//
+// The error is [ErrTaken], and f was not called, when the run goes on elsewhere, when
+// another one follows it, or when r is only to be shown. A run that has ended can be
+// held until another one follows. In SQLite all other writers wait for f, and in
+// PostgreSQL those who want the run. A process that stalls within f holds them up:
+// PostgreSQL's idle_in_transaction_session_timeout bounds that.
+func (r *Run) Hold(ctx context.Context, f func(*sql.Tx) error) error {
+	if r.store == nil {
+		return ErrTaken
+	}
+	tx, err := r.store.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("chatstore: holding a run: %w", err)
+	}
+	defer tx.Rollback()
+	// This write changes nothing. A SELECT holds nothing in SQLite, and a row in
+	// PostgreSQL only in words that SQLite does not know.
+	held, err := tx.ExecContext(ctx, `UPDATE fnloop_runs SET writer = writer WHERE id = $1 AND writer = $2`, r.ID, r.writer)
+	var n int64
+	if err == nil {
+		n, err = held.RowsAffected()
+	}
+	if err != nil {
+		return fmt.Errorf("chatstore: holding a run: %w", err)
+	}
+	if n == 0 {
+		return ErrTaken
+	}
+	if err := f(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("chatstore: holding a run: %w", err)
+	}
+	return nil
 }
 
 // save stores how far the run got.

@@ -1,9 +1,11 @@
 //go:build unix
 
-// Package pgtest starts a PostgreSQL for a test.
+// Package pgtest starts a PostgreSQL for a test or a demonstration.
 package pgtest
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -14,13 +16,12 @@ import (
 	"time"
 )
 
-// Installed reports whether there is a PostgreSQL to start.
-func Installed() bool { return len(installed()) > 0 }
+var errMissing = errors.New("PostgreSQL is not installed")
 
-// installed are the folders of its programs, of each version.
-func installed() []string {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	return found
+// Installed reports whether there is a PostgreSQL to start.
+func Installed() bool {
+	_, err := find()
+	return err == nil
 }
 
 // Start starts a PostgreSQL of the test's own, which nothing but a socket leads to,
@@ -28,20 +29,44 @@ func installed() []string {
 // and fails if CI is set.
 func Start(t *testing.T) string {
 	t.Helper()
-	found := installed()
-	if len(found) == 0 {
-		if os.Getenv("CI") != "" {
-			t.Fatal("PostgreSQL is not installed")
-		}
-		t.Skip("PostgreSQL is not installed")
-	}
-	bin := found[len(found)-1]
-	dir, err := os.MkdirTemp("/tmp", "pg") // a short name, as sockets have
-	if err != nil {
+	address, stop, err := Serve()
+	switch {
+	case errors.Is(err, errMissing) && os.Getenv("CI") == "":
+		t.Skip(err)
+	case err != nil:
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	as := owner(t, dir)
+	t.Cleanup(stop)
+	return address
+}
+
+// Serve is Start for a program. Stop ends the server and removes its files.
+func Serve() (address string, stop func(), err error) {
+	bin, err := find()
+	if err != nil {
+		return "", nil, err
+	}
+	dir, err := os.MkdirTemp("/tmp", "pg") // a short name, as sockets have
+	if err != nil {
+		return "", nil, err
+	}
+	var server *exec.Cmd
+	end := func() {
+		if server != nil {
+			server.Process.Signal(syscall.SIGQUIT)
+			server.Wait()
+		}
+		os.RemoveAll(dir)
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	as, err := owner(dir)
+	if err != nil {
+		return "", nil, err
+	}
 	command := func(name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(bin, name), args...)
 		cmd.Dir, cmd.SysProcAttr = dir, as
@@ -49,43 +74,50 @@ func Start(t *testing.T) string {
 	}
 	out, err := command("initdb", "-D", dir+"/data", "-A", "trust", "-U", "test", "-E", "UTF8", "--no-sync").CombinedOutput()
 	if err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
+		return "", nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	server := command("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-F")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
+	started := command("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-F")
+	if err := started.Start(); err != nil {
+		return "", nil, err
 	}
-	t.Cleanup(func() {
-		server.Process.Signal(syscall.SIGQUIT)
-		server.Wait()
-	})
+	server = started
 	for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		out, err := command("pg_isready", "-h", dir).CombinedOutput()
 		if err == nil {
-			break
+			return "postgres://test@/postgres?host=" + dir, end, nil
 		}
 		if time.Since(start) > 30*time.Second {
-			t.Fatalf("PostgreSQL does not take connections: %v\n%s", err, out)
+			return "", nil, fmt.Errorf("PostgreSQL does not take connections: %w\n%s", err, out)
 		}
 	}
-	return "postgres://test@/postgres?host=" + dir
+}
+
+// find gives the folder of the server's programs, which Debian keeps out of the path.
+func find() (string, error) {
+	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin"); len(found) > 0 {
+		return found[len(found)-1], nil
+	}
+	initdb, err := exec.LookPath("initdb")
+	if err != nil {
+		return "", errMissing
+	}
+	return filepath.Dir(initdb), nil
 }
 
 // owner gives the folder to the user that PostgreSQL runs as: it refuses to be run
 // by root.
-func owner(t *testing.T, dir string) *syscall.SysProcAttr {
-	t.Helper()
+func owner(dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
-		return nil
+		return nil, nil
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	uid, _ := strconv.Atoi(u.Uid)
 	gid, _ := strconv.Atoi(u.Gid)
 	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
