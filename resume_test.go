@@ -361,6 +361,16 @@ func TestOtherTokens(t *testing.T) {
 	assert.Equal(t, fnloop.StopAborted, ans.Stop)
 	assert.Equal(t, "hi", ans.Prompt, "which the next Continue sends")
 	assert.Empty(t, srv.Requests())
+
+	// A run that is stopped while it asks was stopped, and the database has not failed.
+	ctx, stop := context.WithCancel(t.Context())
+	loop.OtherTokens = func(ctx context.Context) (int64, error) {
+		stop()
+		return 0, ctx.Err()
+	}
+	ans, err = loop.Run(ctx, "hi")
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, fnloop.StopCancelled, ans.Stop)
 }
 
 func TestItemsOfALoopThatStopsKeepingThem(t *testing.T) {

@@ -56,7 +56,9 @@ func (r *run) checkTokens(ctx context.Context) error {
 		if err := r.callHook(ctx, "OtherTokens", func() (err error) {
 			others, err = r.loop.OtherTokens(ctx)
 			return err
-		}); err != nil {
+		}); err != nil && ctx.Err() != nil {
+			return r.ended(ctx, nil) // a database has no answer for a context that has ended
+		} else if err != nil {
 			return err
 		}
 		used += others
