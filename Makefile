@@ -11,7 +11,7 @@ GOLANGCI_LINT  = v2.15.0
 TOOL           = $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help demo chat screenshots build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz soak clean
+.PHONY: help demo chat worker screenshots build dist test check format vet lint staticcheck golangci vuln tidy cross bench fuzz soak clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,12 @@ chat: ## install the sandbox where it is missing and serve the chat of examples/
 	@mkdir -p .cache
 	cd examples/chat && $(GO) build -o ../../bin/chat .
 	bin/chat -db .cache/chat.db
+
+worker: ## install PostgreSQL and the sandbox where they are missing, and kill a worker whose run another one finishes
+	@sh tools/sandbox.sh
+	@sh tools/postgres.sh
+	cd examples/worker && $(GO) build -o ../../bin/worker . && $(GO) build -o ../../bin/worker-demo ./demo
+	bin/worker-demo -worker bin/worker
 
 screenshots: ## make the pictures of askpy and of the chat in PICTURES (docs), the latter with Chromium
 	@mkdir -p $(PICTURES)
