@@ -93,7 +93,7 @@ func TestWorker_kills(t *testing.T) {
 		chats         = 12
 		workers       = 4
 		kills, stalls = 6, 2
-		patience      = time.Minute
+		patience      = 2 * time.Minute
 	)
 	dsn := pgtest.Start(t)
 	db, err := sql.Open("pgx", dsn)

@@ -66,6 +66,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.dead < time.Second {
+		return fmt.Errorf("-dead is %v, and a process that is busy may well be silent for a second", c.dead)
+	}
 	runner := &bubblewrap.Runner{Logger: c.log}
 	defer runner.Close()
 	loop := &fnloop.Loop{

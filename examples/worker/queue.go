@@ -70,7 +70,7 @@ func (n *node) newQueue(driver *riverdatabasesql.Driver) (*river.Client[*sql.Tx]
 		// River's own rescue sees how long a job has run, not whether its process lives, so
 		// it comes last. What is quicker is in rescue.
 		RescueStuckJobsAfter: longest + time.Minute,
-		SoftStopTimeout:      n.drain,
+		SoftStopTimeout:      max(n.drain, time.Millisecond), // zero is for ever
 	}
 	if n.jobs > 0 {
 		c.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: n.jobs}}

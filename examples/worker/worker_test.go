@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -287,9 +287,12 @@ func TestWorker_givesUp(t *testing.T) {
 	assert.Contains(t, string(s.ended(door, "ann", c.ID).Seen), `"stop":"answered"`)
 }
 
-// Programs that copy this start it with a word that is wrong.
 func TestRun_flags(t *testing.T) {
-	for _, args := range [][]string{{"-jobs", "many"}, {"-db", "postgres://%zz"}} {
-		require.Error(t, run(context.Background(), args, nil), "%q", args)
+	t.Parallel()
+	for _, tt := range []struct{ flag, value, want, because string }{
+		{"-jobs", "many", "invalid value", "it is no number"},
+		{"-dead", "0s", "-dead is 0s", "every process would be dead"},
+	} {
+		require.ErrorContains(t, run(t.Context(), []string{tt.flag, tt.value}, io.Discard), tt.want, tt.because)
 	}
 }
