@@ -6,6 +6,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -17,9 +18,8 @@ import (
 var ErrClosed = errors.New("the pool is closed")
 
 const (
-	// refillDelay is how long after a member was taken the next is begun, or
-	// less where the taken one comes back before: to make one costs about as
-	// much of a processor as to run a short program, and that goes first.
+	// refillDelay is the delay of pools that have none of their own: to make a
+	// member costs about as much of a processor as to run a short program.
 	refillDelay = 30 * time.Millisecond
 	// maxHold is how long Put may take.
 	maxHold = time.Second
@@ -42,6 +42,9 @@ type Pool[K comparable, M Member] struct {
 	// Size is how many members are kept ready, for all keys together. With
 	// zero each is made when it is asked for.
 	Size int
+	// Delay is how long after a member was taken the next is begun, or less where
+	// the taken one comes back before: a short program goes first. Zero means 30 ms.
+	Delay time.Duration
 	// Make makes a member. It is called from several goroutines at once, and
 	// its context ends when the pool is closed.
 	Make func(context.Context, K) (M, error)
@@ -105,7 +108,7 @@ func (p *Pool[K, M]) Get(ctx context.Context, key K) (m M, warm bool, err error)
 			i--
 			continue
 		}
-		p.refillIn(refillDelay)
+		p.refillIn(cmp.Or(p.Delay, refillDelay))
 		p.mu.Unlock()
 		return m, true, nil
 	}

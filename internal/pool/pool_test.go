@@ -112,6 +112,37 @@ func TestRefill(t *testing.T) {
 	})
 }
 
+// A program that runs is not held up by the member that is made behind it, unless
+// it takes long.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{makeTime: time.Millisecond}
+		p := &pool.Pool[string, *box]{Size: 1, Delay: time.Second, Make: f.make}
+		defer p.Close()
+		made := func(after time.Duration) int64 {
+			time.Sleep(after)
+			synctest.Wait()
+			return f.made.Load()
+		}
+		p.Put(get(t, p, "a", false))
+		if n := made(10 * time.Millisecond); n != 2 {
+			t.Fatalf("%d members were made, want the first and one to be ready", n)
+		}
+		b := get(t, p, "a", true)
+		if n := made(900 * time.Millisecond); n != 2 {
+			t.Errorf("%d members were made before the delay was over", n)
+		}
+		if n := made(200 * time.Millisecond); n != 3 {
+			t.Errorf("%d members were made after the delay, want one more", n)
+		}
+		p.Put(b)
+		p.Put(get(t, p, "a", true))
+		if n := made(10 * time.Millisecond); n != 4 {
+			t.Errorf("%d members were made when one came back, want one more", n)
+		}
+	})
+}
+
 func TestFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, new(factory), 3)

@@ -86,6 +86,7 @@ func (r *Runner) connect(ctx context.Context) (_ *engine, err error) {
 	}
 	e.pool = &warm{
 		Size:   r.Warm,
+		Delay:  refillDelay,
 		Make:   func(ctx context.Context, s spec) (*sandbox, error) { return r.start(ctx, e, s) },
 		Common: isSilence,
 	}

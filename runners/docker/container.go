@@ -31,6 +31,10 @@ import (
 // killTime bounds how long a kill is tried.
 const killTime = 30 * time.Second
 
+// refillDelay is how long after a container was taken the next is begun, unless
+// its program has ended: to make one keeps all processors busy for about as long.
+const refillDelay = 250 * time.Millisecond
+
 // maxAge is the age at which a container of a program that cannot be asked is
 // taken for left behind.
 const maxAge = 24 * time.Hour
