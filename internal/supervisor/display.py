@@ -153,7 +153,7 @@ def figure_forms(figure, main):
 
 
 def managers():
-    helpers = loaded("matplotlib._pylab_helpers", "Gcf")
+    helpers = loaded(FIGURES, "Gcf")
     return list(helpers.get_all_fig_managers()) if helpers else []
 
 
@@ -182,7 +182,7 @@ def show_figures():
     try:
         show_open()
     finally:
-        loaded("matplotlib._pylab_helpers", "Gcf").destroy_all()
+        loaded(FIGURES, "Gcf").destroy_all()
 
 
 def empty(figure):

@@ -10,10 +10,13 @@
 # After each cell the worker makes a stopped copy of itself. When the worker
 # ends, or has to be ended, the copy takes its place.
 import errno
+import fcntl
 import stat
 
 DIR = "/tmp/workspace"
 PIECE = 65536  # no frame has more in it
+PIPE = 262144  # of what is printed, so that who writes and who reads seldom wait
+F_SETPIPE_SZ = 1031
 MAX_FILES = 10000
 MAX_CHANGES = 200
 MAX_DEPTH = 32
@@ -61,6 +64,11 @@ class Session:
         self.go_r, self.go_w = os.pipe()
         self.null = os.open("/dev/null", os.O_RDONLY)
         self.wake_r, self.wake_w = os.pipe()
+        for fd in (1, self.out_w):
+            try:
+                fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE)
+            except OSError:  # no pipe, or too many of that size are the user's
+                pass
         for fd in (self.out_r, self.err_r, self.event_r, self.cell_w, self.wake_r, self.wake_w):
             os.set_blocking(fd, False)
         _signal.signal(_signal.SIGCHLD, lambda *args: None)
@@ -93,7 +101,7 @@ class Session:
         self.background = 0  # bytes printed since the last cell
         self.restarting = False
         self.puts = {}
-        self.counts = ooms() is not None
+        self.counts = self.find_ooms()
         self.files = self.scan()
         self.pids = self.processes()
         self.single = False  # it has one thread
@@ -105,6 +113,23 @@ class Session:
             with open("/proc/self/oom_score_adj") as f:
                 return int(f.read())
         except (OSError, ValueError):
+            return None
+
+    def find_ooms(self):
+        """The file that counts the processes that were killed for want of memory."""
+        for name in ("memory.events", "memory/memory.oom_control"):
+            name = "/sys/fs/cgroup/" + name
+            try:
+                if b"oom_kill " in self.read_file(name):
+                    return name
+            except OSError:
+                pass
+        return None
+
+    def ooms(self):
+        try:
+            return int(self.read_file(self.counts).partition(b"oom_kill ")[2].split()[0])
+        except (OSError, ValueError, IndexError):
             return None
 
     # To the host.
@@ -521,7 +546,7 @@ class Session:
             facts.append(b"before=%d\n" % self.lost)
             self.lost = None
         self.cell = None
-        n = ooms() if self.counts else None
+        n = self.ooms() if self.counts else None
         if n is not None:
             facts.append(b"oom=%d\n" % n)
         if self.copies_lost:

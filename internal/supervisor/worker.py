@@ -21,6 +21,7 @@ KEEP_FILES = 100
 KEEP_LINES = 8 << 20
 KEEP_CELLS = 1000
 CELLS = "/tmp/.cells"
+FIGURES = "matplotlib._pylab_helpers"
 AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
 COROUTINE = 0x80  # inspect.CO_COROUTINE
@@ -571,7 +572,8 @@ def one_cell(source):
             err = describe(e)
         if getpid() != own.pid:
             leave_child(err)
-        show_figures()
+        if FIGURES in the_modules:
+            show_figures()
     except BaseException as e:
         # While the exception, or the figures, were made ready.
         status = "error"
@@ -805,10 +807,8 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
             said = one_cell(source)
             del source
             flush()
-            try:
-                mend()
-            finally:
-                tell_long(b"c", b"D", said)
+            tell_long(b"c", b"D", said)
+            mend()  # while the supervisor finds out what is to be known
         except BaseException:
             # A handler of a cell's own can strike at any time.
             if getpid() != own.pid:
