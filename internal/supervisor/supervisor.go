@@ -67,7 +67,7 @@ found = [what for what, wrong in (
     ("the kernel's settings", os.access("/proc/sys/kernel/core_pattern", os.W_OK) or os.access("/proc/sysrq-trigger", os.W_OK)),
     ("a writable root", os.access("/", os.W_OK) or os.access("/usr", os.W_OK) or os.access("/etc", os.W_OK)),
 ) if wrong]
-for pid in {1, os.getppid()}:
+for pid in {1, os.getppid() or 1}:
     try:
         open("/proc/%d/environ" % pid).close()
         found.append("the supervisor's memory")

@@ -215,7 +215,7 @@ var hostile = []testCase{
 		source: attempt + `
 import glob
 me = os.getpid()
-for pid in {1, os.getppid()}:
+for pid in {1, os.getppid() or 1}:
     for name in 'environ', 'mem', 'maps', 'auxv', 'stack', 'syscall', 'pagemap':
         attempt(name, lambda p: open(p, 'rb').read(1) or 1 / 0, f'/proc/{pid}/{name}')
     for name in 'cwd', 'root', 'exe', 'ns/mnt':
@@ -233,7 +233,7 @@ for pid in {1, os.getppid()}:
 	},
 	{
 		name: "hostile/kill-supervisor", why: "the supervisor is deaf to the program's signals", lack: []string{"isolation"},
-		source: "import os, time\nfor pid in {1, os.getppid()}:\n for s in range(1, 65):\n  if s not in (32, 33):\n   try: os.kill(pid, s)\n   except OSError: pass\ntime.sleep(.2); print('still here')\nos._exit(6)",
+		source: "import os, time\nfor pid in {1, os.getppid() or 1}:\n for s in range(1, 65):\n  if s not in (32, 33):\n   try: os.kill(pid, s)\n   except OSError: pass\ntime.sleep(.2); print('still here')\nos._exit(6)",
 		check:  func(v *verdict) { v.exits(6); v.prints("still here\n") },
 	},
 	{
@@ -245,7 +245,7 @@ for pid in {1, os.getppid()}:
 		name: "hostile/trace", why: "the supervisor cannot be traced, read or limited", lack: []string{"isolation"},
 		source: call + `
 import resource
-parent = os.getppid()
+parent = os.getppid() or 1 # 0 is that of no process
 attempt('attach', call, 117 if arm else 101, 16, parent, 0, 0)
 attempt('seize', call, 117 if arm else 101, 0x4206, parent, 0, 0)
 attempt('prlimit', resource.prlimit, parent, resource.RLIMIT_NOFILE, (0, 0))

@@ -102,7 +102,7 @@ if __name__ == '__main__':
 		do: func(t *testing.T, r fnloop.Runner) {
 			seen := make(map[string]bool)
 			for range 3 {
-				res, err := r.Run(t.Context(), fnloop.Program{Source: "import random, uuid, os\nprint(random.random(), uuid.uuid4(), hash('a'))"})
+				res, err := r.Run(t.Context(), fnloop.Program{Source: "import os, random, secrets, ssl, tempfile, uuid\nprint(random.random(), uuid.uuid4(), os.urandom(8).hex(), secrets.token_hex(), ssl.RAND_bytes(8).hex(), tempfile.mktemp())"})
 				if err != nil || res.Stdout == "" || seen[res.Stdout] {
 					t.Errorf("Run() = %+v, %v", res, err)
 				}

@@ -13,7 +13,7 @@ import (
 // started the program.
 const supervisors = call + `
 import resource
-processes = sorted({1, os.getppid()})
+processes = sorted({1, os.getppid() or 1})
 nr = lambda x86, arm64: arm64 if arm else x86
 SETSCHEDULER, SETPARAM, SETATTR, SETAFFINITY = nr(144, 119), nr(142, 118), nr(314, 274), nr(203, 122)
 SETPRIORITY, IOPRIO_SET, IOPRIO_GET = nr(141, 140), nr(251, 30), nr(252, 31)
