@@ -136,6 +136,9 @@ func checkBubblewrap(ctx context.Context, opts options) finding {
 	for _, s := range protection.Missing {
 		f.is += "\n" + s
 	}
+	if protection.NotForked != "" {
+		f.is += "\neach program starts an interpreter, which takes longer than to fork one: " + protection.NotForked
+	}
 	if lacks := f.packages(ctx, r); len(lacks) > 0 {
 		f.mend = "askpy --packages " + strings.Join(lacks, ",") + " lets programs import them"
 	}

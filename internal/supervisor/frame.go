@@ -19,6 +19,8 @@ const (
 	kindProgram = 'P' // the source; the program starts
 	kindInput   = 'I' // a piece of its standard input, empty at the end
 
+	kindTemplate = 'N' // the supervisor becomes a template: its code, then its settings
+
 	kindReady   = 'R' // the interpreter is up, as key=value lines
 	kindStarted = 'S' // the program runs
 	kindStdout  = 'O' // a piece of its standard output

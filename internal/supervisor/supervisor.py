@@ -10,7 +10,8 @@
 # gets pipes of its own, and this process is not dumpable, so that no process
 # of the sandbox can open its descriptors or its memory through /proc. As the
 # first process of its namespace it is also deaf to every signal it does not
-# handle, SIGKILL included.
+# handle, SIGKILL included. One that was forked from a template (template.py)
+# has no number there at all: only the program and what it starts are within.
 import os
 import sys
 
@@ -49,11 +50,79 @@ def supervise():
             leave()
 
     def leave():
+        kill_all()
+        os._exit(1)
+
+    # What a template (which is apart from other sandboxes in its own) gives its child:
+    # descriptors, of which the first is that of the sandbox's first process, and the
+    # group of processes that the program is to be in.
+    apart, held, group = [], [], []
+
+    def kill_all():
+        # Kills all processes of the sandbox but this one.
+        if held:
+            _ctypes.call_function(syscall, (pidfd_send_signal, held[0], int(_signal.SIGKILL), 0, 0))
+        elif not apart:
+            kill_others()
+
+    def kill_others():
+        # Kills all processes that this one can see but the first.
         try:
             os.kill(-1, _signal.SIGKILL)
         except OSError:
             pass
-        os._exit(1)
+
+    def clear():
+        # Kills all processes of the sandbox, which goes on.
+        if not held:
+            return kill_others()
+        for i in range(16):
+            pid = fork()
+            if pid == 0:
+                try:
+                    kill_others()
+                finally:
+                    os._exit(0)
+            if os.waitpid(pid, 0)[1] == 0:  # and was not killed by one of them
+                break
+
+    def fork():
+        # Signals for a group know no namespaces, so a child gets out of this
+        # process's own before it runs anything.
+        if not held:
+            return os.fork()
+        r, w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(w)
+                if os.read(r, 1) != b"\0":
+                    os._exit(70)
+                os.close(r)
+                for fd in held:
+                    os.close(fd)
+                renew()
+            except BaseException:
+                os._exit(70)
+            return 0
+        os.close(r)
+        os.setpgid(pid, group[0])
+        os.write(w, b"\0")
+        os.close(w)
+        return pid
+
+    def renew():
+        # Random numbers that came with the fork would be those of other programs.
+        # Python's own hook has done it for its random module.
+        module = sys.modules.get("numpy.random")
+        if module:
+            module.seed()
+        module = sys.modules.get("_ssl")
+        if module:
+            module.RAND_add(os.urandom(64), 64.0)
+        module = sys.modules.get("tempfile")
+        if module:
+            module._name_sequence = None
 
     def fail(text):
         send(b"F", str(text).encode("utf-8", "backslashreplace"))
@@ -177,7 +246,7 @@ def supervise():
         nonlocal early
         import _socket
         ours, theirs = _socket.socketpair()
-        pid = os.fork()
+        pid = fork()
         if pid:
             theirs.close()
             said = b""
@@ -294,6 +363,8 @@ def supervise():
                 pass
 
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 2), "prctl")
+    syscall = _ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall")
+    pidfd_send_signal = 424
     dumpable = 4
     if _ctypes.call_function(prctl, (dumpable, 0, 0, 0, 0)) != 0:
         fail("prctl(PR_SET_DUMPABLE) failed")
@@ -302,25 +373,33 @@ def supervise():
     config = {}
     waiting = []
     foreign = False
-    if preload:
-        tidy()
-        pid, socket = start_early()
-        if pid == 0:
-            try:
-                job, fds = hear_early(socket)
-                if job is None:
-                    become(*fds, fds, 1000)
-                    return
-                serve_cells(job, fds, fds[:3])
-            except BaseException:
-                pass
-            os._exit(70)
-        waiting.append((pid, socket))
+    while True:
+        if preload or held:
+            tidy()
+            pid, socket = start_early()
+            if pid == 0:
+                try:
+                    job, fds = hear_early(socket)
+                    if job is None:
+                        become(*fds, fds, 1000)
+                        if "socket" not in sys.modules:
+                            sys.modules.pop("_socket", None)
+                        return
+                    serve_cells(job, fds, fds[:3])
+                except BaseException:
+                    pass
+                os._exit(70)
+            waiting.append((pid, socket))
 
-    version = "%d.%d.%d" % sys.version_info[:3]
-    send(b"R", ("python=%s\n" % version).encode())
+        version = "%d.%d.%d" % sys.version_info[:3]
+        send(b"R", ("python=%s\n" % version).encode())
 
-    kind, body = receive()
+        kind, body = receive()
+        if kind != b"N" or held:
+            break
+        # It becomes a template. What returns here is a child of it, in a sandbox.
+        exec(compile(body, "<fnloop>", "exec"), {**globals(), **locals()})
+
     if kind == b"C":
         for line in body.decode().splitlines():
             key, _, value = line.partition("=")
@@ -379,10 +458,7 @@ def supervise():
         nonlocal expired
         if status is None and not expired and time.monotonic() >= deadline:
             expired = True
-            try:
-                os.kill(-1, _signal.SIGKILL)
-            except OSError:
-                pass
+            kill_all()
 
     # A timer takes no more than some years.
     if deadline is not None and limit < 1 << 36:
@@ -396,7 +472,7 @@ def supervise():
         # no input. It gives 0 in a child that is to become the program.
         command = steps.pop(0) if steps else None
         try:
-            pid = tell_early(None, (in_r, out_w, err_w)) if waiting and not foreign else os.fork()
+            pid = tell_early(None, (in_r, out_w, err_w)) if waiting and not foreign else fork()
         except OSError as err:
             fail("fork: %s" % err)
         if pid == 0:
@@ -447,6 +523,7 @@ def supervise():
     streams = {out_r: b"O", err_r: b"E"}
     pending = b""
     childless = False
+    last = held[:1]  # to end, of a sandbox that this process is not the first of
 
     while streams or not childless:
         wait = None
@@ -500,21 +577,21 @@ def supervise():
                 else:
                     poll.unregister(fd)
                     del streams[fd]
+            elif fd in last:
+                poll.unregister(fd)
+                last.clear()
 
         # Every orphan of the sandbox is ours to bury.
         while not childless:
             try:
                 pid, how = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                childless = True
+                childless = not last
                 break
             if pid == 0:
                 break
             if pid == program and how == 0 and steps and not expired:
-                try:
-                    os.kill(-1, _signal.SIGKILL)
-                except OSError:
-                    pass
+                clear()
                 program = begin()
             elif pid == program:
                 forget()
@@ -524,10 +601,9 @@ def supervise():
                     send(b"X", ("status=%d\nus=%d\n" % (how, took * 1e6)).encode())
                 # The others end with the program, and with them the last
                 # writers of its pipes.
-                try:
-                    os.kill(-1, _signal.SIGKILL)
-                except OSError:
-                    pass
+                kill_all()
+                for fd in last:
+                    poll.register(fd, select.POLLIN)
                 deadline = time.monotonic() + 0.5
 
     # Should this process have had no turn since the end, the pipes still hold

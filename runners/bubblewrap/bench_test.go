@@ -88,8 +88,14 @@ func BenchmarkWarm(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	r := open(b, &bubblewrap.Runner{Warm: 4})
 	call(b, r)
-	load := func(f func()) float64 {
-		const calls = 200
+	compareLoad(b, func() { call(b, r) }, 200, bare(b), 200)
+}
+
+// compareLoad runs two things so often, each four at a time, in turn, and reports how
+// many of each there are in a second and their ratio.
+func compareLoad(b *testing.B, ours func(), ourCalls int, theirs func(), theirCalls int) {
+	b.Helper()
+	load := func(f func(), calls int) float64 {
 		work := make(chan struct{}, calls)
 		for range calls {
 			work <- struct{}{}
@@ -105,18 +111,45 @@ func BenchmarkLoad(b *testing.B) {
 			})
 		}
 		wg.Wait()
-		return calls / time.Since(begin).Seconds()
+		return float64(calls) / time.Since(begin).Seconds()
 	}
-	python := bare(b)
-	var ours, theirs []float64
+	var us, them []float64
 	for b.Loop() {
-		theirs = append(theirs, load(python))
-		ours = append(ours, load(func() { call(b, r) }))
+		them = append(them, load(theirs, theirCalls))
+		us = append(us, load(ours, ourCalls))
 	}
-	slices.Sort(ours)
-	slices.Sort(theirs)
-	u, t := ours[len(ours)/2], theirs[len(theirs)/2]
+	slices.Sort(us)
+	slices.Sort(them)
+	u, t := us[len(us)/2], them[len(them)/2]
 	b.ReportMetric(u, "calls/s")
 	b.ReportMetric(t, "python3/s")
-	b.ReportMetric(u/t, "ratio")
+	b.ReportMetric(u/t, "throughput/bare")
+}
+
+// BenchmarkPreload compares programs that import what is imported ahead with the same
+// by python3 main.py: one at a time, with a sandbox that is ready, and four at a time.
+func BenchmarkPreload(b *testing.B) {
+	modules := []string{"numpy", "pandas", "matplotlib.pyplot"}
+	const source = "import numpy, pandas, matplotlib.pyplot\n" + fib
+	file := filepath.Join(b.TempDir(), "main.py")
+	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	python := func() {
+		cmd := exec.Command("/usr/bin/python3", file)
+		cmd.Env = append(os.Environ(), "OPENBLAS_NUM_THREADS=1")
+		if out, err := cmd.Output(); err != nil || string(out) != "102334155\n" {
+			b.Skipf("the modules are not there: %q, %v", out, err)
+		}
+	}
+	python()
+	r := open(b, &bubblewrap.Runner{Warm: 4, Preload: modules})
+	ours := func() {
+		res, err := r.Run(context.Background(), fnloop.Program{Source: source})
+		if err != nil || res.Stdout != "102334155\n" {
+			b.Fatalf("Run() = %+v, %v", res, err)
+		}
+	}
+	b.Run("latency", func(b *testing.B) { compare(b, ours, python, 200*time.Millisecond) })
+	b.Run("throughput", func(b *testing.B) { compareLoad(b, ours, 200, python, 12) })
 }

@@ -116,7 +116,7 @@ func (c *cgroups) try() error {
 			}
 		}
 	}
-	g, err := c.make(limit.Spec{Memory: DefaultMemory, PIDs: DefaultPIDs, CPUs: 1})
+	g, err := c.make(limit.Spec{Memory: DefaultMemory, PIDs: DefaultPIDs, CPUs: 1}, 1)
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,9 @@ func (c *cgroups) try() error {
 	return g.remove()
 }
 
-// make makes a cgroup with the limits of s.
-func (c *cgroups) make(s limit.Spec) (*cgroup, error) {
+// make makes a cgroup with the limits of s, and room for so many processes that are
+// ours.
+func (c *cgroups) make(s limit.Spec, ours int) (*cgroup, error) {
 	name := c.owner.name(made.Add(1))
 	parents := []string{c.memory}
 	if c.version == 1 {
@@ -143,6 +144,7 @@ func (c *cgroups) make(s limit.Spec) (*cgroup, error) {
 		}
 		g.dirs = append(g.dirs, dir)
 	}
+	s.PIDs += ours
 	if err := g.limit(s); err != nil {
 		g.remove()
 		return nil, err
@@ -152,7 +154,7 @@ func (c *cgroups) make(s limit.Spec) (*cgroup, error) {
 
 func (g *cgroup) limit(s limit.Spec) error {
 	memory := strconv.FormatInt(s.Memory, 10)
-	pids := strconv.Itoa(s.PIDs + 1) // and the supervisor
+	pids := strconv.Itoa(s.PIDs)
 	if g.of.version == 1 {
 		// The limit with swap cannot be below the other, and is not there
 		// where the kernel does not count swap.

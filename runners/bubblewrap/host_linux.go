@@ -44,6 +44,7 @@ type host struct {
 	protection    Protection
 	logger        *slog.Logger
 	warm          *warm // nil where none are kept ready
+	sessions      *warm // those for interpreters that stay
 	languages     language.Finder
 	golang        goLibrary
 
@@ -53,7 +54,11 @@ type host struct {
 	layer    string // with the runner's packages, or empty
 	preload  string // the modules that interpreters have imported
 
-	files [numFiles]*os.File // for bwrap to read
+	files   [numFiles]*os.File // for bwrap to read
+	filter  []byte             // what is in the first
+	cat     []byte             // what is in the last
+	noCat   error
+	nursery *nursery // nil where programs cannot be forked
 
 	inspecting sync.Mutex
 	inspected  bool
@@ -71,6 +76,7 @@ const (
 	fileServices
 	fileProtocols
 	filePip
+	fileCat // empty where there is none
 	numFiles
 )
 
@@ -313,6 +319,8 @@ func (h *host) makeFiles() error {
 	if err != nil {
 		return &Error{Missing: "seccomp policy", Err: err}
 	}
+	h.filter = filter
+	h.cat, h.noCat = findCat()
 	for i, content := range [numFiles][]byte{
 		fileFilter:     filter,
 		fileSupervisor: h.compiled,
@@ -323,6 +331,7 @@ func (h *host) makeFiles() error {
 		fileServices:   []byte(services),
 		fileProtocols:  []byte(protocols),
 		filePip:        []byte(supervisor.PipConf),
+		fileCat:        h.cat,
 	} {
 		fd, err := unix.MemfdCreate("fnloop", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
@@ -346,6 +355,7 @@ func (h *host) open(i int) (*os.File, error) {
 }
 
 func (h *host) close() error {
+	h.nursery.close()
 	h.golang.close()
 	errs := []error{h.layers.close()}
 	for _, f := range h.files {
@@ -368,8 +378,6 @@ var settings = []string{"acpi", "bus", "fs", "irq", "pressure", "scsi", "sys", "
 // args are bwrap's, for a sandbox to s. Its files are descriptors from 3 on, in
 // the order of h.files, then the one for what bwrap tells.
 func (h *host) args(s spec) []string {
-	fd := func(i int) string { return strconv.Itoa(3 + i) }
-	size := strconv.FormatInt(s.Tmp, 10)
 	a := []string{
 		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
 		"--hostname", supervisor.Hostname,
@@ -382,20 +390,36 @@ func (h *host) args(s spec) []string {
 	}
 	a = append(a,
 		"--cap-drop", "ALL", "--new-session", "--as-pid-1",
-		"--seccomp", fd(fileFilter), "--info-fd", fd(numFiles), "--clearenv")
+		"--seccomp", strconv.Itoa(3+fileFilter), "--info-fd", strconv.Itoa(3+numFiles), "--clearenv")
+	a = append(a, h.environment()...)
+	if s.preload != "" {
+		a = append(a, "--setenv", supervisor.Preload, s.preload, "--setenv", supervisor.PreloadRlimits, h.rlimits(s).Lines())
+	}
+	a = append(a, h.system(s)...)
+	a = append(a, "--proc", "/proc", "--dev", "/dev")
+	a = append(a, h.quiet()...)
+	a = append(a, h.covered()...)
+	if !h.setUser && os.Geteuid() == 0 {
+		// What the supervisor has of it is root's, and so is what programs are outside.
+		// Here self is the process that becomes the supervisor.
+		a = append(a, "--ro-bind", "/proc/self", "/proc/1")
+	}
+	a = append(a, h.writable(s)...)
+	a = append(a, h.folders(s)...)
+	return append(a, "--chdir", "/tmp", "--", h.python, supervisor.Main)
+}
+
+// environment is that of a supervisor, of which programs have a part.
+func (h *host) environment() (a []string) {
 	for _, kv := range supervisor.Env(h.searchPath()) {
 		key, value, _ := strings.Cut(kv, "=")
 		a = append(a, "--setenv", key, value)
 	}
-	a = append(a, "--setenv", "PYTHONPATH", supervisor.Dir)
-	if s.preload != "" {
-		a = append(a, "--setenv", supervisor.Preload, s.preload, "--setenv", supervisor.PreloadRlimits, h.rlimits(s).Lines())
-	}
-	// What other software keeps under /usr/local is nobody's business.
-	a = append(a, "--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/src")
-	if !h.local {
-		a = append(a, "--tmpfs", "/usr/local")
-	}
+	return append(a, "--setenv", "PYTHONPATH", supervisor.Dir)
+}
+
+// roots are the folders beside /usr that are a part of it, or once were.
+func roots() (a []string) {
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		if target, err := os.Readlink(dir); err == nil {
 			a = append(a, "--symlink", target, dir)
@@ -403,6 +427,17 @@ func (h *host) args(s spec) []string {
 			a = append(a, "--ro-bind-try", dir, dir)
 		}
 	}
+	return a
+}
+
+// system is what a sandbox has of the host's, and in its place.
+func (h *host) system(s spec) []string {
+	// What other software keeps under /usr/local is nobody's business.
+	a := []string{"--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/src"}
+	if !h.local {
+		a = append(a, "--tmpfs", "/usr/local")
+	}
+	a = append(a, roots()...)
 	for _, name := range etc {
 		a = append(a, "--ro-bind-try", "/etc/"+name, "/etc/"+name)
 	}
@@ -411,13 +446,22 @@ func (h *host) args(s spec) []string {
 	}
 	for i, path := range paths {
 		if path != "" && (s.install == nil || i != filePip && i != fileHosts) {
-			a = append(a, "--perms", "0444", "--file", fd(i), path)
+			a = append(a, "--perms", "0444", "--file", strconv.Itoa(3+i), path)
 		}
 	}
-	a = append(a, "--proc", "/proc", "--dev", "/dev")
-	if h.managed != "" {
-		a = append(a, "--ro-bind", "/dev/null", h.managed) // on a mount without devices
+	return a
+}
+
+// quiet has pip keep its advice to itself.
+func (h *host) quiet() []string {
+	if h.managed == "" {
+		return nil
 	}
+	return []string{"--ro-bind", "/dev/null", h.managed} // on a mount without devices
+}
+
+// covered is what programs do not read of /proc, or do not write.
+func (h *host) covered() (a []string) {
 	for _, name := range masked {
 		if _, err := os.Stat("/proc/" + name); err == nil {
 			a = append(a, "--ro-bind", "/dev/null", "/proc/"+name)
@@ -426,14 +470,21 @@ func (h *host) args(s spec) []string {
 	for _, name := range settings {
 		a = append(a, "--ro-bind-try", "/proc/"+name, "/proc/"+name)
 	}
-	if !h.setUser && os.Geteuid() == 0 {
-		// What the supervisor has of it is root's, and so is what programs are outside.
-		// Here self is the process that becomes the supervisor.
-		a = append(a, "--ro-bind", "/proc/self", "/proc/1")
-	}
-	a = append(a,
+	return a
+}
+
+// writable are the two folders that can be written.
+func (h *host) writable(s spec) []string {
+	size := strconv.FormatInt(s.Tmp, 10)
+	return []string{
 		"--size", size, "--perms", "1777", "--tmpfs", "/dev/shm",
-		"--size", size, "--perms", "1777", "--tmpfs", "/tmp")
+		"--size", size, "--perms", "1777", "--tmpfs", "/tmp",
+	}
+}
+
+// folders are those of the interpreter, and of packages. With them a sandbox is
+// complete.
+func (h *host) folders(s spec) (a []string) {
 	for _, dir := range h.binds { // may be below /tmp
 		a = append(a, "--ro-bind", dir, dir)
 	}
@@ -441,6 +492,5 @@ func (h *host) args(s spec) []string {
 	if !h.local {
 		a = append(a, "--remount-ro", "/usr/local")
 	}
-	return append(a, "--remount-ro", "/usr/src", "--remount-ro", "/dev", "--remount-ro", "/",
-		"--chdir", "/tmp", "--", h.python, supervisor.Main)
+	return append(a, "--remount-ro", "/usr/src", "--remount-ro", "/dev", "--remount-ro", "/")
 }

@@ -63,9 +63,9 @@ func BenchmarkPackagesFirst(b *testing.B) {
 	compare(b, first(packages), first(nil), 0)
 }
 
-// BenchmarkPreload compares a program that imports what was imported ahead with
+// BenchmarkPreloadPackages compares a program that imports what was imported ahead with
 // one that imports nothing, and with one that imports it by itself.
-func BenchmarkPreload(b *testing.B) {
+func BenchmarkPreloadPackages(b *testing.B) {
 	const modules = "import decimal, email.message, http.client, json, unittest, xml.dom.minidom\n"
 	ready := open(b, &bubblewrap.Runner{Warm: 2, Preload: []string{"decimal", "email.message", "http.client", "json", "unittest", "xml.dom.minidom"}})
 	plain := open(b, &bubblewrap.Runner{Warm: 2})

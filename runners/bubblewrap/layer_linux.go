@@ -45,6 +45,7 @@ func (r *Runner) prepare(ctx context.Context, h *host) (err error) {
 // sessionSpec is what the sandbox of an interpreter is made to.
 func (r *Runner) sessionSpec(ctx context.Context, h *host, c interpreter.Config, memory int64) (s spec, err error) {
 	s = r.spec(h, memory)
+	s.session = true
 	if s.preload, err = supervisor.PreloadList(slices.Concat(r.Preload, c.Preload)...); err != nil {
 		return s, fmt.Errorf("bubblewrap: %w", err)
 	}

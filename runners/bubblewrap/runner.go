@@ -126,6 +126,10 @@ type Protection struct {
 	// NestedUserNamespaces reports whether only the seccomp filter keeps
 	// programs from making user namespaces of their own.
 	NestedUserNamespaces bool
+	// NotForked says why programs are not forked from an interpreter that has started
+	// once for all, each into a sandbox of its own, but start one each, which takes
+	// longer and is as safe. It is empty where they are.
+	NotForked string
 	// Missing has a sentence for each thing that is weaker here than elsewhere.
 	Missing []string
 }

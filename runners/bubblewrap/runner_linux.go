@@ -75,8 +75,15 @@ func (r *Runner) enter(ctx context.Context) (*host, error) {
 		if err := r.prepare(ctx, h); err != nil {
 			return nil, errors.Join(err, h.close())
 		}
+		if h.nursery, err = r.openNursery(ctx, h); err != nil {
+			if ctx.Err() != nil {
+				return nil, errors.Join(supervisor.Ended(ctx), h.close())
+			}
+			h.protection.NotForked = err.Error()
+		}
 		if r.Warm > 0 {
 			h.warm = &warm{Size: r.Warm, Make: h.start}
+			h.sessions = &warm{Size: r.Warm, Make: h.start}
 			h.warm.Fill(r.spec(h, r.bounds().Limits(fnloop.Limits{}).Memory))
 		}
 		return h, nil
@@ -232,6 +239,7 @@ func (r *Runner) Close() error {
 	}
 	if h.warm != nil {
 		h.warm.Close()
+		h.sessions.Close()
 	}
 	return h.close()
 }
@@ -241,6 +249,7 @@ type spec struct {
 	limit.Spec
 	layer   string // the folder with its packages, or empty
 	preload string // the modules that it has imported, as supervisor.Preload has them
+	session bool   // it is for an interpreter that stays
 	install *install
 }
 

@@ -27,12 +27,13 @@ type sandbox struct {
 	spec spec
 	conn *supervisor.Conn
 
-	cmd    *exec.Cmd
-	in     *os.File // to the supervisor
-	out    *os.File // from it
+	cmd    *exec.Cmd // bwrap; nil for a fork
+	fork   *fork     // what it is that was forked from a template, or nil
+	in     *os.File  // to the supervisor
+	out    *os.File  // from it
 	stderr bounded
 	stdin  string        // the pipe that is their standard input, such as pipe:[1234]
-	exited chan struct{} // bwrap was waited for
+	exited chan struct{} // bwrap was waited for; nil for a fork
 	quiet  chan struct{} // stderr is complete
 
 	mu     sync.Mutex
@@ -44,8 +45,9 @@ type sandbox struct {
 	logger *slog.Logger
 }
 
-// start makes a sandbox and waits until it is ready.
-func (h *host) start(caller context.Context, sp spec) (s *sandbox, err error) {
+// start makes a sandbox and waits until it is ready. Where it can be forked from a
+// template it is, and where that fails it is made in the other way.
+func (h *host) start(caller context.Context, sp spec) (*sandbox, error) {
 	// A thousand that are begun at once are all late, and none would be ready
 	// within its time.
 	select {
@@ -54,13 +56,31 @@ func (h *host) start(caller context.Context, sp spec) (s *sandbox, err error) {
 	case <-caller.Done():
 		return nil, supervisor.Ended(caller)
 	}
+	if h.nursery.serves(sp) {
+		s, err := h.nursery.start(caller, sp)
+		if err == nil {
+			return s, nil
+		}
+		if caller.Err() != nil {
+			return nil, supervisor.Ended(caller)
+		}
+		if _, preload := errors.AsType[*fnloop.PackageError](err); preload {
+			return nil, err
+		}
+		h.warn("a program could not be forked from a template", err)
+	}
+	return h.startFresh(caller, sp)
+}
+
+// startFresh makes a sandbox, with an interpreter that starts in it.
+func (h *host) startFresh(caller context.Context, sp spec) (s *sandbox, err error) {
 	s = &sandbox{spec: sp, init: -1, logger: h.logger, exited: make(chan struct{}), quiet: make(chan struct{})}
 	if h.cgroups != nil {
-		if s.cgroup, err = h.cgroups.make(sp.Spec); err != nil {
+		if s.cgroup, err = h.cgroups.make(sp.Spec, 1); err != nil {
 			return nil, fmt.Errorf("bubblewrap: %w", err)
 		}
 	}
-	info, err := s.spawn(h)
+	info, err := s.spawn(h, h.args(sp), nil)
 	if err != nil {
 		if s.cgroup != nil {
 			s.cgroup.remove()
@@ -91,9 +111,12 @@ func (h *host) start(caller context.Context, sp spec) (s *sandbox, err error) {
 	return nil, errors.Join(err, s.remove())
 }
 
+// A link is a socket that a supervisor has for its input, and for its output.
+type link struct{ ours, theirs *os.File }
+
 // spawn starts bwrap and gives the pipe on which it tells the process that it
-// started inside.
-func (s *sandbox) spawn(h *host) (info *os.File, err error) {
+// started inside. The supervisor has link, or pipes where that is nil.
+func (s *sandbox) spawn(h *host, args []string, l *link) (info *os.File, err error) {
 	var theirs, ours []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -111,8 +134,13 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 		}
 		return r, w
 	}
-	inR, inW := pipe()
-	outR, outW := pipe()
+	var inR, inW, outR, outW *os.File
+	if l != nil {
+		inR, inW, outR, outW = l.theirs, l.ours, l.ours, l.theirs
+	} else {
+		inR, inW = pipe()
+		outR, outW = pipe()
+	}
 	errR, errW := pipe()
 	infoR, infoW := pipe()
 	for _, f := range []*os.File{inR, outW, errW, infoW} {
@@ -128,7 +156,7 @@ func (s *sandbox) spawn(h *host) (info *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(h.bwrap, h.args(s.spec)...)
+	cmd := exec.Command(h.bwrap, args...)
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
@@ -241,6 +269,9 @@ func (s *sandbox) run(ctx context.Context, h *host, p fnloop.Program, command *s
 
 // Alive implements [pool.Member].
 func (s *sandbox) Alive() bool {
+	if s.fork != nil {
+		return !ended(s.fork.supervisor) && !ended(s.init)
+	}
 	select {
 	case <-s.exited:
 		return false
@@ -263,6 +294,9 @@ func (s *sandbox) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed = true
+	if s.fork != nil && s.fork.supervisor >= 0 {
+		unix.PidfdSendSignal(s.fork.supervisor, unix.SIGKILL, nil, 0)
+	}
 	if s.init < 0 {
 		return
 	}
@@ -311,6 +345,13 @@ func (s *sandbox) Killed() bool { return true }
 // alone is not enough: a process that it just made is not bound to it yet, and
 // would wait for it for ever. It is known by its standard input.
 func (s *sandbox) killUnknown() {
+	if s.fork != nil {
+		if s.cgroup != nil && s.fork.pid != 0 {
+			s.cgroup.kill()
+		}
+		s.fork.killSession()
+		return
+	}
 	s.cmd.Process.Kill()
 	select {
 	case <-s.exited: // and makes no more
@@ -361,7 +402,9 @@ func (s *sandbox) remove() error {
 	var err error
 	if !s.gone(5 * time.Second) {
 		// It waits for a process that the kernel does not let go of.
-		s.cmd.Process.Kill()
+		if s.cmd != nil {
+			s.cmd.Process.Kill()
+		}
 		err = errors.New("bubblewrap: the sandbox outlived its kill by 5s")
 	}
 	s.out.Close()
@@ -374,6 +417,10 @@ func (s *sandbox) remove() error {
 		s.space.Close()
 		s.space = nil
 	}
+	if s.fork != nil && s.fork.supervisor >= 0 {
+		unix.Close(s.fork.supervisor)
+		s.fork.supervisor = -1
+	}
 	s.mu.Unlock()
 	if s.cgroup != nil {
 		err = errors.Join(err, s.cgroup.remove())
@@ -385,6 +432,9 @@ func (s *sandbox) remove() error {
 // other, have ended within so long.
 func (s *sandbox) gone(within time.Duration) bool {
 	deadline := time.After(within)
+	if s.fork != nil {
+		return s.forkGone(deadline)
+	}
 	for {
 		select {
 		case <-s.exited:
@@ -400,10 +450,29 @@ func (s *sandbox) gone(within time.Duration) bool {
 	}
 }
 
+// forkGone reports whether the supervisor and the first process of the sandbox have
+// ended, and with it every other, before the deadline.
+func (s *sandbox) forkGone(deadline <-chan time.Time) bool {
+	for _, fd := range []int{s.fork.supervisor, s.init} {
+		for fd >= 0 && !endedWithin(fd, 50) {
+			select {
+			case <-deadline:
+				return false
+			default:
+				s.Kill() // what was just beginning
+			}
+		}
+	}
+	return true
+}
+
 // ended reports whether the process of a pidfd has.
-func ended(pidfd int) bool {
+func ended(pidfd int) bool { return endedWithin(pidfd, 0) }
+
+// endedWithin waits for it, so many milliseconds.
+func endedWithin(pidfd, ms int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
+	n, err := unix.Poll(fds, ms)
 	return n > 0 || err != nil && err != unix.EINTR
 }
 
@@ -420,6 +489,19 @@ func (b *bounded) Write(p []byte) (int, error) {
 		b.buf = append(b.buf, p[:min(n, len(p))]...)
 	}
 	return len(p), nil
+}
+
+// ReadFrom keeps the first bytes of r, and waits for the others.
+func (b *bounded) ReadFrom(r io.Reader) (n int64, err error) {
+	p := make([]byte, 1024)
+	for {
+		m, err := r.Read(p)
+		_, _ = b.Write(p[:m])
+		n += int64(m)
+		if err != nil {
+			return n, nil
+		}
+	}
 }
 
 func (b *bounded) bytes() []byte {

@@ -50,8 +50,8 @@ func (r *Runner) OpenInterpreter(ctx context.Context, c interpreter.Config) (_ i
 
 // sandbox gives a sandbox that is alive.
 func (h *host) sandbox(ctx context.Context, s spec) (*sandbox, error) {
-	if h.warm != nil {
-		s, _, err := h.warm.Get(ctx, s)
+	if h.sessions != nil {
+		s, _, err := h.sessions.Get(ctx, s)
 		return s, err
 	}
 	return h.start(ctx, s)
