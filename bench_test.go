@@ -3,7 +3,6 @@ package fnloop_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/fnloop/fnloop"
@@ -26,9 +24,31 @@ import (
 
 // canned answers the first request of a conversation with four calls and every
 // other with text, with the bytes that responsestest makes and none of its work.
-type canned struct{ calls, text []byte }
+type canned struct {
+	contentType string
+	calls, text []byte
+}
 
 func newCanned(b *testing.B) *canned {
+	b.Helper()
+	return record(b, func(loop *fnloop.Loop) error {
+		_, err := loop.Run(b.Context(), "2+3?")
+		return err
+	})
+}
+
+// newCannedStreams is newCanned for requests that want events.
+func newCannedStreams(b *testing.B) *canned {
+	b.Helper()
+	return record(b, func(loop *fnloop.Loop) (err error) {
+		for _, err = range loop.Events(b.Context(), nil, "2+3?") {
+		}
+		return err
+	})
+}
+
+// record keeps what the stand-in answers to a conversation.
+func record(b *testing.B, converse func(*fnloop.Loop) error) *canned {
 	b.Helper()
 	var calls []rt.Reply
 	for i := range 4 {
@@ -49,13 +69,22 @@ func newCanned(b *testing.B) *canned {
 		} else {
 			c.text = body
 		}
+		c.contentType = res.Header.Get("Content-Type")
 		return res, err
 	})
 	loop := &fnloop.Loop{Client: client(transport), Model: "gpt-test", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
-	if _, err := loop.Run(b.Context(), "2+3?"); err != nil {
+	if err := converse(loop); err != nil {
 		b.Fatal(err)
 	}
 	return c
+}
+
+// answer is the body that answers a request's.
+func (c *canned) answer(sent []byte) []byte {
+	if bytes.Contains(sent, []byte(`"previous_response_id"`)) {
+		return c.text
+	}
+	return c.calls
 }
 
 func (c *canned) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -63,13 +92,11 @@ func (c *canned) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := c.calls
-	if bytes.Contains(sent, []byte(`"previous_response_id"`)) {
-		body = c.text
-	}
+	body := c.answer(sent)
 	return &http.Response{
 		Status: "200 OK", StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: req,
+		Header: http.Header{"Content-Type": {c.contentType}}, ContentLength: int64(len(body)),
+		Body: io.NopCloser(bytes.NewReader(body)), Request: req,
 	}, nil
 }
 
@@ -79,111 +106,99 @@ func client(t http.RoundTripper) *responses.ResponseService {
 	return &s
 }
 
-// byHand is the loop that openai-go's documents lead to.
-func byHand(ctx context.Context, client *responses.ResponseService, tools []responses.ToolUnionParam, prompt string) (string, error) {
-	params := responses.ResponseNewParams{
-		Model: "gpt-test", Instructions: param.NewOpt("Be brief."), Tools: tools,
-		Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(prompt)},
-	}
-	for {
-		res, err := client.New(ctx, params)
-		if err != nil {
-			return "", err
-		}
-		var calls []responses.ResponseFunctionToolCall
-		for _, item := range res.Output {
-			if item.Type == "function_call" {
-				calls = append(calls, item.AsFunctionCall())
-			}
-		}
-		if len(calls) == 0 {
-			return res.OutputText(), nil
-		}
-		outputs := make([]responses.ResponseInputItemUnionParam, len(calls))
-		var wg sync.WaitGroup
-		for i, call := range calls {
-			wg.Go(func() {
-				var in addInput
-				var text string
-				if err := json.Unmarshal([]byte(call.Arguments), &in); err != nil {
-					text = err.Error()
-				} else if sum, err := add(ctx, in); err != nil {
-					text = err.Error()
-				} else {
-					b, _ := json.Marshal(sum)
-					text = string(b)
-				}
-				outputs[i].OfFunctionCallOutput = &responses.ResponseInputItemFunctionCallOutputParam{
-					CallID: param.NewOpt(call.CallID),
-					Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: param.NewOpt(text)},
-				}
-			})
-		}
-		wg.Wait()
-		params.PreviousResponseID = param.NewOpt(res.ID)
-		params.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: outputs}
-	}
-}
-
-func byHandTools(b *testing.B) []responses.ToolUnionParam {
-	b.Helper()
-	var schema map[string]any
-	if err := json.Unmarshal(adder().Parameters, &schema); err != nil {
-		b.Fatal(err)
-	}
-	return []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{
-		Name: "add", Description: param.NewOpt("Adds two integers."), Parameters: schema, Strict: param.NewOpt(true),
-	}}}
-}
-
-// BenchmarkConversation runs the same conversation on a Loop and on a loop
-// written by hand on openai-go, in turn, and reports the ratio of their times
-// and of their allocations.
+// BenchmarkConversation is one conversation of four calls and a text, by itself
+// and side by side with the same by hand.
 func BenchmarkConversation(b *testing.B) {
 	c := newCanned(b)
 	svc := client(c)
 	loop := &fnloop.Loop{Client: svc, Model: "gpt-test", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
 	tools := byHandTools(b)
-	ours := func() (string, error) {
-		ans, err := loop.Run(b.Context(), "2+3?")
+	plain, schema := &http.Client{Transport: c}, adder().Parameters
+	compare(b, way{"loop", func(ctx context.Context) (string, error) {
+		ans, err := loop.Run(ctx, "2+3?")
 		return ans.Text, err
-	}
-	theirs := func() (string, error) { return byHand(b.Context(), svc, tools, "2+3?") }
-	check := func(s string, err error) {
-		if err != nil || s != "five" {
-			b.Fatal(s, err)
-		}
-	}
-	b.Run("loop", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			check(ours())
-		}
-	})
-	b.Run("by hand", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			check(theirs())
-		}
-	})
-	b.Run("ratio", func(b *testing.B) {
-		var took [2]time.Duration
-		var allocs [2]uint64
-		var m runtime.MemStats
-		for b.Loop() {
-			for i, f := range []func() (string, error){ours, theirs} {
-				runtime.ReadMemStats(&m)
-				before, start := m.Mallocs, time.Now()
-				for range 20 {
-					check(f())
-				}
-				took[i] += time.Since(start)
-				runtime.ReadMemStats(&m)
-				allocs[i] += m.Mallocs - before
+	}}, way{"by hand", func(ctx context.Context) (string, error) {
+		return byHand(ctx, svc, tools, "2+3?")
+	}}, way{"net-http", func(ctx context.Context) (string, error) {
+		return byNetHTTP(ctx, plain, "http://model.invalid/v1/responses", schema, "2+3?")
+	}})
+}
+
+// BenchmarkStreamed is BenchmarkConversation with responses that are streamed.
+func BenchmarkStreamed(b *testing.B) {
+	c := newCannedStreams(b)
+	svc := client(c)
+	loop := &fnloop.Loop{Client: svc, Model: "gpt-test", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
+	tools := byHandTools(b)
+	compare(b, way{"loop", func(ctx context.Context) (string, error) {
+		var text strings.Builder
+		for e, err := range loop.Events(ctx, nil, "2+3?") {
+			if err != nil {
+				return "", err
+			}
+			if delta, ok := e.(fnloop.TextDelta); ok {
+				text.WriteString(delta.Text)
 			}
 		}
-		b.ReportMetric(float64(took[0])/float64(took[1]), "time/by-hand")
+		return text.String(), nil
+	}}, way{"by hand", func(ctx context.Context) (string, error) {
+		var text strings.Builder
+		err := byHandStreamed(ctx, svc, tools, "2+3?", func(delta string) { text.WriteString(delta) })
+		return text.String(), err
+	}})
+}
+
+// A way is one to hold the conversation, which gives the model's answer.
+type way struct {
+	name string
+	hold func(context.Context) (string, error)
+}
+
+// compare runs a benchmark of each way, and one of all side by side, which has
+// the cost of the first as a ratio to that of the second, the way by hand.
+func compare(b *testing.B, ways ...way) {
+	hold := func(b *testing.B, w way) {
+		if text, err := w.hold(b.Context()); err != nil || text != "five" {
+			b.Fatal(w.name, text, err)
+		}
+	}
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				hold(b, w)
+			}
+		})
+	}
+	b.Run("ratio", func(b *testing.B) {
+		const batch = 200 // enough for the garbage collector to be needed
+		cpu, wall, allocs := make([]time.Duration, len(ways)), make([]time.Duration, len(ways)), make([]uint64, len(ways))
+		var m runtime.MemStats
+		for b.Loop() {
+			for i, w := range ways {
+				runtime.GC() // what is left of one way is not the next one's work
+				runtime.ReadMemStats(&m)
+				mallocs, start, used := m.Mallocs, time.Now(), cpuTime(b)
+				for range batch {
+					hold(b, w)
+				}
+				cpu[i] += cpuTime(b) - used
+				wall[i] += time.Since(start)
+				runtime.ReadMemStats(&m)
+				allocs[i] += m.Mallocs - mallocs
+			}
+		}
+		n := float64(b.N * batch)
+		b.ReportMetric(0, "ns/op") // of a batch of each says nothing
+		b.ReportMetric(float64(cpu[0])/float64(cpu[1]), "cpu/by-hand")
+		b.ReportMetric(float64(wall[0])/float64(wall[1]), "time/by-hand")
 		b.ReportMetric(float64(allocs[0])/float64(allocs[1]), "allocs/by-hand")
+		b.ReportMetric(float64(cpu[0].Nanoseconds())/1e3/n, "cpu-µs/op")
+		b.ReportMetric(float64(allocs[0])/n, "allocs/op")
+		for i, w := range ways[2:] {
+			b.ReportMetric(float64(cpu[i+2])/float64(cpu[1]), w.name+"-cpu/by-hand")
+			b.ReportMetric(float64(allocs[i+2])/n, w.name+"-allocs/op")
+		}
 	})
 }
 
