@@ -116,21 +116,12 @@ func (c *Call) approval() responses.ResponseInputItemUnionParam {
 // rawOutput writes an output as JSON, for which openai-go has types that differ
 // from one kind of tool to the other although the form on the wire does not.
 func rawOutput(call Call, out Output) responses.ResponseInputItemUnionParam {
-	type program struct {
-		Type     string   `json:"type"`
-		CallerID callerID `json:"caller_id"`
-	}
-	item := struct {
-		Type   string   `json:"type"`
-		CallID string   `json:"call_id"`
-		Output any      `json:"output"`
-		Caller *program `json:"caller,omitempty"`
-	}{Type: "function_call_output", CallID: call.ID, Output: out.Text}
+	item := outputItem{Type: "function_call_output", CallID: call.ID, Output: out.Text}
 	if call.Custom {
 		item.Type = "custom_tool_call_output"
 	}
 	if call.caller != "" {
-		item.Caller = &program{"program", call.caller}
+		item.Caller = &outputCaller{"program", call.caller}
 	}
 	if len(out.Content) > 0 {
 		parts := make([]contentPart, len(out.Content))
@@ -144,6 +135,19 @@ func rawOutput(call Call, out Output) responses.ResponseInputItemUnionParam {
 		panic(err) // strings alone cannot fail
 	}
 	return param.Override[responses.ResponseInputItemUnionParam](json.RawMessage(raw))
+}
+
+// An outputItem is the output of a call, as an item of a request.
+type outputItem struct {
+	Type   string        `json:"type"`
+	CallID string        `json:"call_id"`
+	Output any           `json:"output"` // a text or parts
+	Caller *outputCaller `json:"caller,omitempty"`
+}
+
+type outputCaller struct {
+	Type     string   `json:"type"`
+	CallerID callerID `json:"caller_id"`
 }
 
 // notRun tells the model the truth about a call without an output.

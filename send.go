@@ -294,12 +294,15 @@ func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*
 	var httpRes *http.Response
 	var body []byte
 	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&httpRes), capBody(nil)}
-	_, sdk := r.loop.Client.(*responses.ResponseService)
+	client, sdk := r.loop.Client.(*responses.ResponseService)
 	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
 		opts = append(opts, option.WithResponseBodyInto(&body))
 	}
 	var res *responses.Response
 	err := r.bounded(func() (err error) {
+		if sdk {
+			return r.post(ctx, client, &params, opts)
+		}
 		res, err = r.loop.Client.New(ctx, params, opts...)
 		return err
 	})

@@ -164,10 +164,7 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	case *responses.ResponseService:
 		var raw *http.Response
 		opts = append(opts, option.WithJSONSet("stream", true), option.WithResponseBodyInto(&raw))
-		err := r.bounded(func() error {
-			_, err := client.New(ctx, params, opts...)
-			return err
-		})
+		err := r.bounded(func() error { return r.post(ctx, client, &params, opts) })
 		if fail := clientFailure(err); fail != nil {
 			return nil, fail
 		}

@@ -1,11 +1,13 @@
 package fnloop
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"weak"
@@ -20,6 +22,7 @@ import (
 type toolset struct {
 	tools  []checkedTool
 	params []responses.ToolUnionParam
+	json   []byte // of params
 }
 
 // A checkedTool is what a check of a Tool looks at.
@@ -86,7 +89,23 @@ func newToolset(ctx context.Context, tools []Tool) (*toolset, error) {
 		}
 		s.params[i] = s.tools[i].param(top)
 	}
+	var err error
+	if s.json, err = toolsJSON(s.params); err != nil {
+		return nil, &ConfigError{Field: "Loop.Tools", Reason: err.Error(), Err: err}
+	}
 	return s, nil
+}
+
+// toolsJSON is the list as openai-go writes it.
+func toolsJSON(list []responses.ToolUnionParam) ([]byte, error) {
+	all := make([][]byte, len(list))
+	for i := range list {
+		var err error
+		if all[i], err = list[i].MarshalJSON(); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]")), nil
 }
 
 // is reports whether s is what tools would be made into.

@@ -1,0 +1,130 @@
+package fnloop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// post sends a request with openai-go's own service. It writes the body itself if no
+// hook may have edited the request, as most of the service's time goes into that.
+// The body comes before the client's options, which can edit it as they can edit
+// that of the service.
+func (r *run) post(ctx context.Context, client *responses.ResponseService, params *responses.ResponseNewParams, opts []option.RequestOption) error {
+	if r.loop.BeforeRequest != nil {
+		_, err := client.New(ctx, *params, opts...)
+		return err
+	}
+	body, err := r.requestBody(params)
+	if err != nil {
+		return err
+	}
+	own := *client
+	own.Options = slices.Concat([]option.RequestOption{option.WithRequestBody("application/json", body)}, client.Options)
+	_, err = own.New(ctx, responses.ResponseNewParams{}, opts...)
+	return err
+}
+
+// requestBody is the JSON of a request that newRequest has made.
+func (r *run) requestBody(p *responses.ResponseNewParams) ([]byte, error) {
+	var b bodyWriter
+	b.Grow(512 + len(r.tools.json))
+	b.WriteString(`{"model":`)
+	b.value(p.Model)
+	if p.Instructions.Valid() {
+		b.member("instructions", p.Instructions.Value)
+	}
+	if p.PreviousResponseID.Valid() {
+		b.member("previous_response_id", p.PreviousResponseID.Value)
+	}
+	if p.Conversation.OfString.Valid() {
+		b.member("conversation", p.Conversation.OfString.Value)
+	}
+	if p.Store.Valid() {
+		b.member("store", p.Store.Value)
+	}
+	if p.Include != nil {
+		b.member("include", p.Include)
+	}
+	if !param.IsOmitted(p.Text.Format) {
+		b.member("text", p.Text)
+	}
+	if p.ToolChoice.OfToolChoiceMode.Valid() {
+		b.member("tool_choice", p.ToolChoice.OfToolChoiceMode.Value)
+	}
+	if len(r.tools.json) > 0 {
+		b.WriteString(`,"tools":`)
+		b.Write(r.tools.json)
+	}
+	b.WriteString(`,"input":[`)
+	for i := range p.Input.OfInputItemList {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.item(&p.Input.OfInputItemList[i])
+	}
+	b.WriteString(`]}`)
+	return b.Bytes(), b.err
+}
+
+// A bodyWriter writes JSON.
+type bodyWriter struct {
+	bytes.Buffer
+	encoder *json.Encoder // to the buffer
+	err     error
+}
+
+func (b *bodyWriter) member(name string, value any) {
+	b.WriteString(`,"` + name + `":`)
+	b.value(value)
+}
+
+func (b *bodyWriter) value(value any) {
+	if b.encoder == nil {
+		b.encoder = json.NewEncoder(&b.Buffer)
+		b.encoder.SetEscapeHTML(false) // openai-go does not either
+	}
+	if err := b.encoder.Encode(value); err != nil {
+		b.err = err
+		return
+	}
+	b.Truncate(b.Len() - len("\n"))
+}
+
+// item writes an item of the input. The two kinds that nearly all are need no
+// reflection on what else openai-go's types could hold.
+func (b *bodyWriter) item(it *responses.ResponseInputItemUnionParam) {
+	if raw, ok := it.Overrides(); ok {
+		if raw, ok := raw.(json.RawMessage); ok { // recordRequest or rawOutput has seen that it is valid
+			b.Write(raw)
+			return
+		}
+	}
+	switch {
+	case it.OfFunctionCallOutput != nil && it.OfFunctionCallOutput.Output.OfString.Valid():
+		out := outputItem{Type: "function_call_output", CallID: it.OfFunctionCallOutput.CallID.Value, Output: it.OfFunctionCallOutput.Output.OfString.Value}
+		if p := it.OfFunctionCallOutput.Caller.OfProgram; p != nil {
+			out.Caller = &outputCaller{"program", callerID(p.CallerID)}
+		}
+		b.value(&out)
+	case it.OfMessage != nil && it.OfMessage.Content.OfString.Valid():
+		b.value(&messageItem{it.OfMessage.Content.OfString.Value, string(it.OfMessage.Role)})
+	default:
+		data, err := it.MarshalJSON()
+		if err != nil {
+			b.err = err
+		}
+		b.Write(data)
+	}
+}
+
+// A messageItem is a message of text alone, as an item of a request.
+type messageItem struct {
+	Content string `json:"content"`
+	Role    string `json:"role"`
+}
