@@ -50,9 +50,16 @@ func (r *run) bounded(f func() error) error {
 	}
 	done := make(chan error, 1) // buffered: nobody may be there any more
 	go func() {
-		var err error = &PanicError{Stack: debug.Stack()} // if f calls runtime.Goexit
-		defer func() { done <- err }()
+		var err error
+		returned := false
+		defer func() {
+			if !returned { // f called runtime.Goexit
+				err = &PanicError{Stack: debug.Stack()}
+			}
+			done <- err
+		}()
 		err = guard(f)
+		returned = true
 	}()
 	select {
 	case err := <-done:

@@ -10,9 +10,9 @@ import (
 
 // newRequest makes the next request of the conversation. Nothing but the items is
 // inherited from the response before, so everything else is in each.
-func (r *run) newRequest(ctx context.Context) (responses.ResponseNewParams, error) {
+func (r *run) newRequest(ctx context.Context) (*responses.ResponseNewParams, error) {
 	l, a := r.loop, r.answer
-	params := responses.ResponseNewParams{Model: l.Model, Tools: r.tools.list(l.BeforeRequest != nil)}
+	params := &responses.ResponseNewParams{Model: l.Model, Tools: r.tools.list(l.BeforeRequest != nil)}
 	if l.Instructions != "" {
 		params.Instructions = param.NewOpt(l.Instructions)
 	}
@@ -26,17 +26,17 @@ func (r *run) newRequest(ctx context.Context) (responses.ResponseNewParams, erro
 	for _, m := range a.unsent() {
 		input = append(input, m.item())
 	}
-	r.addConversation(&params, input)
+	r.addConversation(params, input)
 	r.offered = nil
 	last := l.FinalAnswer && a.Turns >= r.maxTurns && len(l.Tools) > 0
 	if l.BeforeRequest != nil {
-		edited := params // what a hook that was left behind goes on with
+		edited := *params // what a hook that was left behind goes on with
 		if err := r.callHook(ctx, "BeforeRequest", func() error { return l.BeforeRequest(ctx, &edited) }); err != nil {
-			return responses.ResponseNewParams{}, err
+			return nil, err
 		}
-		params = edited
-		if err := r.checkEdited(&params); err != nil {
-			return params, err
+		*params = edited
+		if err := r.checkEdited(params); err != nil {
+			return nil, err
 		}
 		if a.Turns > 0 || len(a.Open) > 0 && !a.hasPrompt() { // the run, or one before, has had its call
 			relaxToolChoice(&params.ToolChoice)
@@ -44,7 +44,7 @@ func (r *run) newRequest(ctx context.Context) (responses.ResponseNewParams, erro
 		if r.opts.format != nil { // it may have set the rest of Text
 			params.Text.Format = *r.opts.format
 		}
-		r.offered = r.offers(&params)
+		r.offered = r.offers(params)
 		if len(params.Tools) == 0 { // the API refuses it without tools
 			params.ParallelToolCalls = param.Opt[bool]{}
 		}
@@ -52,7 +52,7 @@ func (r *run) newRequest(ctx context.Context) (responses.ResponseNewParams, erro
 	if last {
 		params.ToolChoice = responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: param.NewOpt(responses.ToolChoiceOptionsNone)}
 	}
-	return params, r.recordRequest(&params)
+	return params, r.recordRequest(params)
 }
 
 // relaxToolChoice turns a choice that forces a call into auto: kept from request to

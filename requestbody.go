@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"slices"
 
 	"github.com/openai/openai-go/v3/option"
@@ -11,11 +12,13 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// post sends a request with openai-go's own service. It writes the body itself if no
+// post sends a request with openai-go's own service. The response's body is yet to be
+// read. It writes the body itself if no
 // hook may have edited the request, as most of the service's time goes into that.
 // The body comes before the client's options, which can edit it as they can edit
 // that of the service.
-func (r *run) post(ctx context.Context, client *responses.ResponseService, params *responses.ResponseNewParams, opts []option.RequestOption) error {
+func (r *run) post(ctx context.Context, client *responses.ResponseService, params *responses.ResponseNewParams, res **http.Response, opts ...option.RequestOption) error {
+	opts = append(opts, option.WithResponseInto(res), option.WithResponseBodyInto(res))
 	if r.loop.BeforeRequest != nil {
 		_, err := client.New(ctx, *params, opts...)
 		return err
@@ -26,9 +29,12 @@ func (r *run) post(ctx context.Context, client *responses.ResponseService, param
 	}
 	own := *client
 	own.Options = slices.Concat([]option.RequestOption{option.WithRequestBody("application/json", body)}, client.Options)
-	_, err = own.New(ctx, responses.ResponseNewParams{}, opts...)
+	_, err = own.New(ctx, noParams, opts...)
 	return err
 }
+
+// noParams are what openai-go has least to do with.
+var noParams = param.NullStruct[responses.ResponseNewParams]()
 
 // requestBody is the JSON of a request that newRequest has made.
 func (r *run) requestBody(p *responses.ResponseNewParams) ([]byte, error) {
@@ -76,6 +82,7 @@ func (r *run) requestBody(p *responses.ResponseNewParams) ([]byte, error) {
 type bodyWriter struct {
 	bytes.Buffer
 	encoder *json.Encoder // to the buffer
+	output  textOutput    // that is being written
 	err     error
 }
 
@@ -107,11 +114,12 @@ func (b *bodyWriter) item(it *responses.ResponseInputItemUnionParam) {
 	}
 	switch {
 	case it.OfFunctionCallOutput != nil && it.OfFunctionCallOutput.Output.OfString.Valid():
-		out := outputItem{Type: "function_call_output", CallID: it.OfFunctionCallOutput.CallID.Value, Output: it.OfFunctionCallOutput.Output.OfString.Value}
-		if p := it.OfFunctionCallOutput.Caller.OfProgram; p != nil {
-			out.Caller = &outputCaller{"program", callerID(p.CallerID)}
+		out := it.OfFunctionCallOutput
+		b.output = textOutput{Type: "function_call_output", CallID: out.CallID.Value, Output: out.Output.OfString.Value}
+		if p := out.Caller.OfProgram; p != nil {
+			b.output.Caller = &outputCaller{"program", callerID(p.CallerID)}
 		}
-		b.value(&out)
+		b.value(&b.output)
 	case it.OfMessage != nil && it.OfMessage.Content.OfString.Valid():
 		b.value(&messageItem{it.OfMessage.Content.OfString.Value, string(it.OfMessage.Role)})
 	default:
@@ -121,6 +129,14 @@ func (b *bodyWriter) item(it *responses.ResponseInputItemUnionParam) {
 		}
 		b.Write(data)
 	}
+}
+
+// A textOutput is an outputItem of text.
+type textOutput struct {
+	Type   string        `json:"type"`
+	CallID string        `json:"call_id"`
+	Output string        `json:"output"`
+	Caller *outputCaller `json:"caller,omitempty"`
 }
 
 // A messageItem is a message of text alone, as an item of a request.

@@ -1,6 +1,7 @@
 package fnloop
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -23,7 +24,7 @@ func (r *run) nextResponse(ctx context.Context) (*response, error) {
 	r.requests++
 	r.emit(RequestStarted{r.requests})
 	t := &attempts{}
-	ctx, end := r.observeResponse(ctx, &params)
+	ctx, end := r.observeResponse(ctx, params)
 	response, err := r.send(ctx, params, t)
 	if end != nil {
 		end(response, t.count, err)
@@ -33,9 +34,9 @@ func (r *run) nextResponse(ctx context.Context) (*response, error) {
 
 // nextRequest is newRequest, unless the run has used its tokens. A *ConfigError
 // says that nothing was sent, so what a hook breaks later is an error of the hook.
-func (r *run) nextRequest(ctx context.Context) (responses.ResponseNewParams, error) {
+func (r *run) nextRequest(ctx context.Context) (*responses.ResponseNewParams, error) {
 	if err := r.checkTokens(ctx); err != nil {
-		return responses.ResponseNewParams{}, err
+		return nil, err
 	}
 	params, err := r.newRequest(ctx)
 	if c, ok := err.(*ConfigError); ok && r.began {
@@ -71,7 +72,7 @@ func (r *run) checkTokens(ctx context.Context) error {
 
 // send sends a request, as often as it takes and the Loop allows, and returns the
 // response that the run goes on with.
-func (r *run) send(ctx context.Context, params responses.ResponseNewParams, t *attempts) (*response, error) {
+func (r *run) send(ctx context.Context, params *responses.ResponseNewParams, t *attempts) (*response, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, r.ended(ctx, t.last)
@@ -265,7 +266,7 @@ func (r *response) failure() *failure {
 }
 
 // attempt sends a request once, in the way that suits the reader and the client.
-func (r *run) attempt(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
+func (r *run) attempt(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
 	if r.loop.WebSocket {
 		if response, fail, ok := r.tryWebSocket(ctx, params); ok {
 			return response, fail
@@ -290,21 +291,33 @@ func (r *run) streams() bool {
 }
 
 // create sends a request once and waits for the whole response.
-func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
+func (r *run) create(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
 	var httpRes *http.Response
-	var body []byte
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&httpRes), capBody(nil)}
-	client, sdk := r.loop.Client.(*responses.ResponseService)
-	if sdk { // the bytes will do; anything that wraps the service may want what it decodes
-		opts = append(opts, option.WithResponseBodyInto(&body))
-	}
-	var res *responses.Response
-	err := r.bounded(func() (err error) {
-		if sdk {
-			return r.post(ctx, client, &params, opts)
+	var got *response
+	var unusable error // what came
+	err := r.bounded(func() error {
+		client, ok := r.loop.Client.(*responses.ResponseService)
+		if !ok { // it may be a wrapper that wants what the service decodes
+			res, err := r.loop.Client.New(ctx, *params, noRetries, option.WithResponseInto(&httpRes), capWhole)
+			switch {
+			case err != nil:
+				return err
+			case res == nil:
+				unusable = &ProtocolError{Reason: "the client returned neither a response nor an error"}
+			default:
+				got, unusable = convertResponse(res)
+			}
+			return nil
 		}
-		res, err = r.loop.Client.New(ctx, params, opts...)
-		return err
+		if err := r.post(ctx, client, params, &httpRes, noRetries, capWhole); err != nil {
+			return err
+		}
+		body, err := readBody(httpRes)
+		if err != nil {
+			return err
+		}
+		got, unusable = decodeBody(body, httpRes.Header) // here, since the stack has room for it
+		return nil
 	})
 	if fail := clientFailure(err); fail != nil {
 		return nil, fail
@@ -312,18 +325,25 @@ func (r *run) create(ctx context.Context, params responses.ResponseNewParams) (*
 	if err != nil {
 		return nil, classify(err, httpRes)
 	}
-	var got *response
-	switch {
-	case sdk:
-		got, err = decodeBody(body, httpRes.Header)
-	case res == nil:
-		err = &ProtocolError{Reason: "the client returned neither a response nor an error"}
-	default:
-		got, err = convertResponse(res)
-	}
-	if err != nil {
-		return nil, &failure{err: err}
+	if unusable != nil {
+		return nil, &failure{err: unusable}
 	}
 	got.requestID = requestID(httpRes)
 	return got, nil
+}
+
+// readBody reads the body of a response to its end.
+func readBody(res *http.Response) ([]byte, error) {
+	defer res.Body.Close()
+	var b bytes.Buffer
+	const usual, most = 4 << 10, 1 << 20 // of what is not known, and not believed
+	length := res.ContentLength
+	if length <= 0 {
+		length = usual
+	}
+	b.Grow(int(min(length, most)) + bytes.MinRead)
+	if _, err := b.ReadFrom(res.Body); err != nil {
+		return nil, fmt.Errorf("error reading response body: %w", err)
+	}
+	return b.Bytes(), nil
 }

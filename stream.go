@@ -145,7 +145,7 @@ func (f *boundedFeed) close() error {
 }
 
 // stream sends a request once and emits the events of its response.
-func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
+func (r *run) stream(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
@@ -158,24 +158,24 @@ func (r *run) stream(ctx context.Context, params responses.ResponseNewParams) (*
 	}
 
 	var httpRes *http.Response
-	opts := []option.RequestOption{option.WithMaxRetries(0), option.WithResponseInto(&httpRes), capBody(alive)}
+	capStream := capBody(alive)
 	var events feed
 	switch client := r.loop.Client.(type) {
 	case *responses.ResponseService:
-		var raw *http.Response
-		opts = append(opts, option.WithJSONSet("stream", true), option.WithResponseBodyInto(&raw))
-		err := r.bounded(func() error { return r.post(ctx, client, &params, opts) })
+		err := r.bounded(func() error {
+			return r.post(ctx, client, params, &httpRes, noRetries, capStream, streamed)
+		})
 		if fail := clientFailure(err); fail != nil {
 			return nil, fail
 		}
 		if err != nil {
 			return nil, r.streamFailure(ctx, err, httpRes, nil)
 		}
-		events = rawFeed{ssestream.NewDecoder(raw)}
+		events = rawFeed{ssestream.NewDecoder(httpRes)}
 	case Streamer:
 		var s *ssestream.Stream[responses.ResponseStreamEventUnion]
 		err := r.bounded(func() error {
-			if s = client.NewStreaming(ctx, params, opts...); s == nil {
+			if s = client.NewStreaming(ctx, *params, noRetries, option.WithResponseInto(&httpRes), capStream); s == nil {
 				return &ProtocolError{Reason: "the client returned no stream"}
 			}
 			return s.Err()

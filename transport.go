@@ -38,6 +38,13 @@ func capBody(alive func()) option.RequestOption {
 	})
 }
 
+// Options of requests. A Loop repeats them itself.
+var (
+	noRetries = option.WithMaxRetries(0)
+	capWhole  = capBody(nil)
+	streamed  = option.WithJSONSet("stream", true)
+)
+
 type cappedBody struct {
 	io.ReadCloser
 	left  int64

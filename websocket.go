@@ -36,7 +36,7 @@ type webSocket struct {
 
 // tryWebSocket sends a request on the run's WebSocket and reads the response. It
 // reports false when the request has to go over HTTP.
-func (r *run) tryWebSocket(ctx context.Context, params responses.ResponseNewParams) (*response, *failure, bool) {
+func (r *run) tryWebSocket(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure, bool) {
 	for {
 		if !r.openWebSocket(ctx) {
 			return nil, nil, false
@@ -122,7 +122,7 @@ func (r *run) closeWebSocket() {
 // trimKnownItems leaves out of a stateless request what the API holds: it keeps the
 // last response of a connection there, although it stores nothing. It reports
 // whether there was something to leave out.
-func (r *run) trimKnownItems(params responses.ResponseNewParams) (responses.ResponseNewParams, bool) {
+func (r *run) trimKnownItems(params *responses.ResponseNewParams) (*responses.ResponseNewParams, bool) {
 	a := r.answer
 	if r.loop.State != Stateless || a.ID == "" || r.ws.lastID != a.ID {
 		return params, false
@@ -131,9 +131,10 @@ func (r *run) trimKnownItems(params responses.ResponseNewParams) (responses.Resp
 	if r.loop.BeforeRequest != nil && !hasPrefixItems(r.requestItems, a.Items) { // it has edited the conversation
 		return params, false
 	}
-	params.Input.OfInputItemList = params.Input.OfInputItemList[n:]
-	params.PreviousResponseID = param.NewOpt(a.ID)
-	return params, true
+	rest := *params
+	rest.Input.OfInputItemList = rest.Input.OfInputItemList[n:]
+	rest.PreviousResponseID = param.NewOpt(a.ID)
+	return &rest, true
 }
 
 // hasPrefixItems reports whether the first of the items are the same as before.
@@ -146,9 +147,10 @@ func hasPrefixItems(items, before []json.RawMessage) bool {
 
 // createEvent is a request in the form in which it is sent on a WebSocket: the
 // same JSON with a type. Background is false if it is set, and not known there.
-func createEvent(params responses.ResponseNewParams) (json.RawMessage, error) {
-	params.Background = param.Opt[bool]{}
-	body, err := json.Marshal(params)
+func createEvent(params *responses.ResponseNewParams) (json.RawMessage, error) {
+	known := *params
+	known.Background = param.Opt[bool]{}
+	body, err := json.Marshal(known)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func createEvent(params responses.ResponseNewParams) (json.RawMessage, error) {
 
 // sendWebSocket sends a request on the WebSocket once and emits the events of its
 // response.
-func (r *run) sendWebSocket(ctx context.Context, params responses.ResponseNewParams) (*response, *failure) {
+func (r *run) sendWebSocket(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
 	message, err := createEvent(params)
 	if err != nil {
 		return nil, classify(err, nil)
