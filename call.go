@@ -47,6 +47,9 @@ type Call struct {
 type callKey struct{}
 
 func withCall(ctx context.Context, call Call) context.Context {
+	if known, ok := ctx.Value(callKey{}).(Call); ok && known.is(&call) {
+		return ctx
+	}
 	return context.WithValue(ctx, callKey{}, call)
 }
 
@@ -60,6 +63,13 @@ func withCall(ctx context.Context, call Call) context.Context {
 func CallFrom(ctx context.Context) (Call, bool) {
 	call, ok := ctx.Value(callKey{}).(Call)
 	return call.clone(), ok
+}
+
+// is reports whether c and d are one call.
+func (c *Call) is(d *Call) bool {
+	return c.ID == d.ID && c.Turn == d.Turn && c.Name == d.Name && c.Namespace == d.Namespace && bytes.Equal(c.Arguments, d.Arguments) &&
+		c.Custom == d.Custom && c.Hosted == d.Hosted && c.Started == d.Started && c.Repeated == d.Repeated && c.Decision == d.Decision &&
+		c.caller == d.caller && c.digest == d.digest && len(c.inner) == 0 && len(d.inner) == 0
 }
 
 // clone is a copy of c that shares no memory with it.
@@ -218,10 +228,10 @@ func (c *Call) needsDecision() bool {
 	return c.digest != "" && c.Decision == nil
 }
 
-func (r *run) newCalls(calls []item, turn int) []Call {
+func (r *run) newCalls(calls []*item, turn int) []Call {
 	out := make([]Call, len(calls))
-	for i := range calls {
-		out[i] = newCall(&calls[i])
+	for i, it := range calls {
+		out[i] = newCall(it)
 		out[i].Turn = turn
 	}
 	return out

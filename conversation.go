@@ -211,7 +211,7 @@ func (r *run) lockConversation() (unlock func(), err error) {
 
 // advance moves the conversation on to a response that was completed. Of any
 // other it keeps the usage and moves nothing.
-func (r *run) advance(response *response, calls []item) error {
+func (r *run) advance(response *response, calls []*item) error {
 	a := r.answer
 	if err := response.check(); err != nil {
 		if a.Partial == "" {
@@ -257,7 +257,7 @@ func (r *run) dropSentOutputs() {
 
 // adoptOpenCalls takes over the calls of a response that cannot be used, but is part of
 // its conversation all the same: the API wants outputs for them.
-func (r *run) adoptOpenCalls(response *response, calls []item) {
+func (r *run) adoptOpenCalls(response *response, calls []*item) {
 	if response.Status != "completed" && response.Status != "incomplete" {
 		return
 	}

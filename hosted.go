@@ -122,6 +122,10 @@ func (it *item) citations() []Citation {
 		if p.Type != "output_text" {
 			continue
 		}
+		if len(p.Annotations) <= len("[]") {
+			before += len(p.Text)
+			continue
+		}
 		var notes []struct {
 			Type        string `json:"type"`
 			URL         string `json:"url"`
@@ -170,7 +174,8 @@ func runeOffset(s string, n int) int {
 // conversation goes on from.
 func (a *Answer) collect(response *response) {
 	var raw []json.RawMessage
-	for i, it := range response.Output {
+	for i := range response.Output {
+		it := &response.Output[i]
 		a.Files = append(a.Files, it.files()...)
 		if !it.isHosted() {
 			continue

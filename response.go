@@ -71,6 +71,8 @@ type item struct {
 	ContainerID  string          `json:"container_id"`
 	Caller       json.RawMessage `json:"caller"`
 	Environment  json.RawMessage `json:"environment"`
+
+	content []part // once parts has read it
 }
 
 // callerID is the call_id of the program that made a call, or empty when the
@@ -338,7 +340,8 @@ func (r *response) check() error {
 		return &ProtocolError{Reason: "it has no id to continue from"}
 	}
 	seen := make(map[string]bool)
-	for _, it := range r.Output {
+	for i := range r.Output {
+		it := &r.Output[i]
 		if it.needsClient() {
 			return &UnsupportedItemError{Type: it.Type, ID: it.ID}
 		}
@@ -389,12 +392,17 @@ func (it *item) finished() bool {
 func (it *item) asksApproval() bool { return it.Type == "mcp_approval_request" }
 
 // calls are the calls of the response that wait for an output or an approval.
-func (r *response) calls() []item {
-	var calls []item
-	for _, it := range r.Output {
+func (r *response) calls() []*item {
+	var calls []*item
+	for i := range r.Output {
+		it := &r.Output[i]
+		if calls == nil && (it.asksApproval() || it.isCall()) {
+			calls = make([]*item, 0, len(r.Output)-i)
+		}
 		if it.asksApproval() { // it is answered by its own ID
-			it.CallID, it.Namespace = it.ID, it.ServerLabel
-			calls = append(calls, it)
+			asks := *it
+			asks.CallID, asks.Namespace = it.ID, it.ServerLabel
+			calls = append(calls, &asks)
 		} else if it.isCall() {
 			calls = append(calls, it)
 		}
@@ -407,8 +415,8 @@ func (r *response) calls() []item {
 // on.
 func (r *response) runsProgram() bool {
 	programs := 0
-	for _, it := range r.Output {
-		switch it.Type {
+	for i := range r.Output {
+		switch it := &r.Output[i]; it.Type {
 		case "program", "program_output":
 			programs++
 		case "message":
@@ -446,11 +454,14 @@ func (it *item) arguments() string {
 }
 
 func (it *item) program() callerID {
+	if len(it.Caller) == 0 {
+		return ""
+	}
 	var c struct {
 		Type     string
 		CallerID string `json:"caller_id"`
 	}
-	if len(it.Caller) > 0 && json.Unmarshal(it.Caller, &c) == nil && c.Type == "program" {
+	if json.Unmarshal(it.Caller, &c) == nil && c.Type == "program" {
 		return callerID(c.CallerID)
 	}
 	return ""
@@ -464,7 +475,13 @@ type part struct {
 	Annotations json.RawMessage `json:"annotations"`
 }
 
-func (it *item) parts() []part { return partsOf(it.Content) }
+// parts are those of a message's content.
+func (it *item) parts() []part {
+	if it.content == nil && len(it.Content) > 0 {
+		it.content = partsOf(it.Content)
+	}
+	return it.content
+}
 
 func partsOf(list json.RawMessage) []part {
 	var parts []part
@@ -481,7 +498,8 @@ func partsOf(list json.RawMessage) []part {
 func (r *response) answer() (text, last string, refused bool) {
 	var texts, refusals []string
 	final := false
-	for _, it := range r.Output {
+	for i := range r.Output {
+		it := &r.Output[i]
 		if it.Type != "message" || it.Phase == "commentary" {
 			continue
 		}
@@ -513,7 +531,8 @@ func (r *response) answer() (text, last string, refused bool) {
 func (r *response) citations() []Citation {
 	var out []Citation
 	before := 0
-	for _, it := range r.Output {
+	for i := range r.Output {
+		it := &r.Output[i]
 		if it.Type != "message" || it.Phase == "commentary" {
 			continue
 		}
@@ -538,8 +557,8 @@ func (r *response) citations() []Citation {
 // text is all that the response says, comments too.
 func (r *response) text() string {
 	var texts []string
-	for _, it := range r.Output {
-		if it.Type == "message" {
+	for i := range r.Output {
+		if it := &r.Output[i]; it.Type == "message" {
 			for _, p := range it.parts() {
 				if p.Text != "" {
 					texts = append(texts, p.Text)
@@ -554,8 +573,8 @@ func (r *response) text() string {
 func (r *response) emitEvents(emit func(Event)) {
 	reasoned := r.emitted.reasoning != nil
 	var raw []json.RawMessage
-	for i, it := range r.Output {
-		switch {
+	for i := range r.Output {
+		switch it := &r.Output[i]; {
 		case it.isCall():
 			if !r.emitted.calls[it.CallID] {
 				emit(it.announced())
@@ -585,7 +604,7 @@ func (r *response) emitEvents(emit func(Event)) {
 		if i < len(raw) {
 			own = raw[i]
 		}
-		r.emitted.item(emit, i, &it, own)
+		r.emitted.item(emit, i, &r.Output[i], own)
 	}
 }
 
