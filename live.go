@@ -8,8 +8,6 @@ import (
 	"github.com/fnloop/fnloop/internal/excerpt"
 )
 
-type liveKey struct{}
-
 // A live passes on what the program of one call prints.
 type live struct {
 	events chan<- relayedEvent
@@ -18,6 +16,14 @@ type live struct {
 	ended  <-chan struct{} // closed when the handler's context ends
 
 	sending sync.RWMutex // is held while an event is sent, which ends when over is closed
+}
+
+// liveOf is that of the handler with this context; nil when nobody reads events.
+func liveOf(ctx context.Context) *live {
+	if h := handlingOf(ctx); h != nil {
+		return h.live
+	}
+	return nil
 }
 
 // finish makes sure that nothing more is sent.
@@ -34,8 +40,8 @@ func (l *live) finish() {
 // handler's context ends, and is lost once the handler has returned. Neither
 // writer is safe for concurrent use.
 func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
-	l, ok := ctx.Value(liveKey{}).(*live)
-	if !ok {
+	l := liveOf(ctx)
+	if l == nil {
 		return nil, nil
 	}
 	return &liveWriter{live: l, stream: "stdout"}, &liveWriter{live: l, stream: "stderr"}
@@ -51,8 +57,8 @@ func LiveOutput(ctx context.Context) (stdout, stderr io.Writer) {
 // of its type's fields and the member type, so the browser gets all that it
 // holds. Put the ID of the call into it, which [CallFrom] gives.
 func Emit(ctx context.Context, e Event) bool {
-	l, ok := ctx.Value(liveKey{}).(*live)
-	if !ok {
+	l := liveOf(ctx)
+	if l == nil {
 		return false
 	}
 	return l.emit(e)

@@ -69,7 +69,7 @@ func (n *nesting) run(ctx context.Context, l *Loop, from *Answer, prompt string,
 		}
 		from, prompt, parts = before.Answer, "", nil
 	}
-	if live, ok := ctx.Value(liveKey{}).(*live); ok {
+	if live := liveOf(ctx); live != nil {
 		own := opts.emit
 		opts.emit = func(e Event) {
 			live.emit(CallEvent{ID: n.id, Event: e})

@@ -151,10 +151,14 @@ func (r *run) observeResponse(ctx context.Context, params *responses.ResponseNew
 // observeCall begins a call of a round that began at a time, as observeRun a
 // run.
 func (r *run) observeCall(ctx context.Context, call Call, began time.Time) (observed context.Context, end func(*outcome)) {
-	l := r.loop
-	if l.Observer == nil {
+	if r.loop.Observer == nil {
 		return ctx, nil
 	}
+	return r.observedCall(ctx, call, began)
+}
+
+func (r *run) observedCall(ctx context.Context, call Call, began time.Time) (observed context.Context, end func(*outcome)) {
+	l := r.loop
 	info := CallInfo{Call: call, Queued: time.Since(began)}
 	if t := r.tool(call.Name); t != nil {
 		info.Description = t.Description

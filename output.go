@@ -230,12 +230,10 @@ func encodeOutput(ctx context.Context, out any, err error) (Output, error) {
 	return Output{Text: string(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))}, nil
 }
 
-type maxOutputKey struct{}
-
 // maxOutput is the limit of the Loop that runs the handler with this context.
 func maxOutput(ctx context.Context) int {
-	if n, ok := ctx.Value(maxOutputKey{}).(int); ok {
-		return n
+	if h := handlingOf(ctx); h != nil {
+		return h.maxOutput
 	}
 	return DefaultMaxOutput
 }

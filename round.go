@@ -159,7 +159,7 @@ func (rd *round) runAll(ctx context.Context, first int) {
 // emitStarted says that the call i is about to start, in the order of the calls. It
 // reports false if the round has ended by then.
 func (rd *round) emitStarted(ctx context.Context, i int) bool {
-	if ctx.Err() == nil {
+	if rd.events != nil && ctx.Err() == nil {
 		rd.mu.Lock()
 		call := rd.calls[i].clone()
 		rd.mu.Unlock()
@@ -216,7 +216,7 @@ func (rd *round) runOne(ctx context.Context, i int) (started int) {
 	if out != nil || suspended {
 		rd.checkpoint(ctx)
 	}
-	if out != nil {
+	if out != nil && rd.events != nil {
 		rd.emitRelayed(CallFinished{out.CallResult.clone()})
 	}
 	return started
@@ -297,15 +297,13 @@ func (r *run) runCall(ctx context.Context, call Call) (out *outcome, left bool) 
 		toolCtx, cancel = context.WithTimeoutCause(toolCtx, tool.Timeout, errToolTimeout)
 		defer cancel()
 	}
-	state, end := r.states.of(call.Name)
-	defer end()
-	handlerCtx := context.WithValue(toolCtx, toolStateKey{}, state)
-	handlerCtx = context.WithValue(handlerCtx, maxOutputKey{}, r.maxOutput)
+	h := &handling{state: ToolState{run: &r.states, tool: call.Name}, maxOutput: r.maxOutput, live: liveOf(ctx)}
+	defer h.state.end()
 	if r.events != nil {
-		l := &live{events: r.events, id: call.ID, over: make(chan struct{}), ended: toolCtx.Done()}
-		defer l.finish()
-		handlerCtx = context.WithValue(handlerCtx, liveKey{}, l)
+		h.live = &live{events: r.events, id: call.ID, over: make(chan struct{}), ended: toolCtx.Done()}
+		defer h.live.finish()
 	}
+	handlerCtx := context.WithValue(toolCtx, handlingKey{}, h)
 
 	start := time.Now()
 	done := make(chan *outcome, 1) // buffered: nobody may be there any more
@@ -344,9 +342,27 @@ func (r *run) runCall(ctx context.Context, call Call) (out *outcome, left bool) 
 	if !returned {
 		level = slog.LevelError
 	}
-	r.log.Log(ctx, level, "call", "tool", call.Name, "call_id", call.ID, "turn", call.Turn, "duration", out.Duration,
-		"returned", returned, "is_error", out.IsError, "bytes", len(out.Text), "truncated", out.Truncated)
+	if r.log.Enabled(ctx, level) {
+		r.log.Log(ctx, level, "call", "tool", call.Name, "call_id", call.ID, "turn", call.Turn, "duration", out.Duration,
+			"returned", returned, "is_error", out.IsError, "bytes", len(out.Text), "truncated", out.Truncated)
+	}
 	return out, !returned
+}
+
+// A handling is what the context of a handler has of the run.
+type handling struct {
+	state     ToolState
+	maxOutput int
+	live      *live // nil when nobody reads events
+}
+
+type handlingKey struct{}
+
+// handlingOf is that of the handler with this context, or with one made from it. It
+// is nil elsewhere.
+func handlingOf(ctx context.Context) *handling {
+	h, _ := ctx.Value(handlingKey{}).(*handling)
+	return h
 }
 
 // runHandler runs the handler of a call and sends one outcome, whatever it does.

@@ -27,13 +27,14 @@ type ToolState struct {
 	over bool // the call has ended; guarded by run.mu
 }
 
-type toolStateKey struct{}
-
 // ToolStateFrom returns the state of the tool whose handler was given ctx, or a
 // context that ctx was made from. It reports false elsewhere.
 func ToolStateFrom(ctx context.Context) (*ToolState, bool) {
-	s, ok := ctx.Value(toolStateKey{}).(*ToolState)
-	return s, ok
+	h := handlingOf(ctx)
+	if h == nil {
+		return nil, false
+	}
+	return &h.state, true
 }
 
 // Get decodes the state into v, as [json.Unmarshal] does. It reports false, and
@@ -81,14 +82,11 @@ type toolStates struct {
 	tools map[string]json.RawMessage // values are replaced, never changed
 }
 
-// of is the state that a call of the tool works with until end is called.
-func (s *toolStates) of(tool string) (state *ToolState, end func()) {
-	state = &ToolState{run: s, tool: tool}
-	return state, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		state.over = true
-	}
+// end says that the call has ended.
+func (s *ToolState) end() {
+	s.run.mu.Lock()
+	defer s.run.mu.Unlock()
+	s.over = true
 }
 
 // copy is a copy that shares no memory, or nil.
