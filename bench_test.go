@@ -226,42 +226,6 @@ func BenchmarkParallelCalls(b *testing.B) {
 	b.ReportMetric(float64(took)/float64(n)/float64(one), "calls/8-calls")
 }
 
-// BenchmarkThousandConversations runs 1,000 conversations at once against a
-// model that takes 100 ms, and reports the memory that each holds meanwhile.
-func BenchmarkThousandConversations(b *testing.B) {
-	const conversations = 1000
-	c := newCanned(b)
-	slow := roundTrip(func(req *http.Request) (*http.Response, error) {
-		if err := nap(req.Context(), 100*time.Millisecond); err != nil {
-			return nil, err
-		}
-		return c.RoundTrip(req)
-	})
-	loop := &fnloop.Loop{Client: client(slow), Model: "m", Instructions: "Be brief.", Tools: []fnloop.Tool{adder()}}
-	var m runtime.MemStats
-	var held uint64
-	n := 0
-	for b.Loop() {
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		before := m.HeapInuse + m.StackInuse
-		var wg sync.WaitGroup
-		for range conversations {
-			wg.Go(func() {
-				if _, err := loop.Run(b.Context(), "2+3?"); err != nil {
-					b.Error(err)
-				}
-			})
-		}
-		time.Sleep(50 * time.Millisecond) // all wait for the model
-		runtime.ReadMemStats(&m)
-		held += m.HeapInuse + m.StackInuse - before
-		wg.Wait()
-		n++
-	}
-	b.ReportMetric(float64(held)/float64(n)/conversations/1024, "KiB/conversation")
-}
-
 // BenchmarkFlood has a tool print 1 GiB and reports what that allocates.
 func BenchmarkFlood(b *testing.B) {
 	line := []byte(strings.Repeat("x", 4095) + "\n")
