@@ -97,8 +97,8 @@ cross: ## vet for the systems that this one is not
 	GOOS=darwin GOARCH=arm64 $(GO) vet ./...
 	GOOS=windows GOARCH=amd64 $(GO) vet ./...
 
-bench: ## run all benchmarks, each for BENCHTIME (1s)
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+bench: ## run the benchmarks of PKGS (./...), each for BENCHTIME (1s), and print the table that README shows
+	$(GO) run ./internal/bench $(if $(README),-w=$(README)) -benchtime $(BENCHTIME) $(PKGS)
 
 fuzz: ## run each fuzz target for FUZZTIME (20s)
 	@grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | while read -r file; do \
