@@ -33,7 +33,7 @@ var rows = []row{
 	{"200 chats at once, each a run of a `Hub` that a browser follows", "", "Chats",
 		"{KiB/chat} KiB each, beside {KiB/openai-go-stream} KiB of openai-go's own stream; half of the first events within {p50-first-ms} ms"},
 	{"a delta, from the bytes on the wire to the reader of `Events`", "", "Delta", "{µs/delta} µs"},
-	{"a delta through `aisdk`", "aisdk", "Delta", "{µs/delta} µs"},
+	{"a delta through `aisdk`", "aisdk", "Delta", "{ns/op} ns"},
 	{"a tool that prints 1 GiB", "", "Flood", "{KiB/GiB} KiB allocated on the host"},
 	{"a run of 20 calls over a WebSocket, where a request's set-up takes 5 ms", "", "WebSocket",
 		"{Run websocket-ms/run} ms; over HTTP {Run http-ms/run} ms"},
