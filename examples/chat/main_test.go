@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if os.Getenv("CHAT_TEST_LOADED") != "" {
+		serveLoaded()
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -37,6 +39,12 @@ const perGeneration = 100
 
 // start serves the model until the test ends.
 func (m *longModel) start(t *testing.T) *responses.ResponseService {
+	service := responses.NewResponseService(option.WithBaseURL(m.serve(t)+"/v1"), option.WithAPIKey("test"))
+	return &service
+}
+
+// serve is start for a client elsewhere: it gives the address.
+func (m *longModel) serve(t *testing.T) string {
 	web := httptest.NewServer(m)
 	t.Cleanup(func() {
 		web.CloseClientConnections()
@@ -49,8 +57,7 @@ func (m *longModel) start(t *testing.T) *responses.ResponseService {
 			}
 		}
 	})
-	service := responses.NewResponseService(option.WithBaseURL(web.URL+"/v1"), option.WithAPIKey("test"))
-	return &service
+	return web.URL
 }
 
 func (m *longModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -92,9 +99,13 @@ func (m *longModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	call TOOL ARGUMENTS    one call a response, in order
 //	fault KIND             the last response is late, cut or an error
 //	say N                  it has that many words
+//	wait N                 each response is that many milliseconds late
+//	pace N                 and so are the pieces of the last one
 func drill(t *rt.Turn) rt.Reply {
 	var calls []string
 	fault, words := "", 30
+	var late time.Duration
+	pace := 2 * time.Millisecond
 	for line := range strings.Lines(t.Prompt()) {
 		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch verb {
@@ -104,13 +115,19 @@ func drill(t *rt.Turn) rt.Reply {
 			fault = rest
 		case "say":
 			words, _ = strconv.Atoi(rest)
+		case "wait":
+			n, _ := strconv.Atoi(rest)
+			late = time.Duration(n) * time.Millisecond
+		case "pace":
+			n, _ := strconv.Atoi(rest)
+			pace = time.Duration(n) * time.Millisecond
 		}
 	}
 	if done := len(t.Outputs()); done < len(calls) {
 		name, arguments, _ := strings.Cut(calls[done], " ")
-		return rt.Join(rt.Commentary("I call "+name+"."), rt.Call("", name, arguments))
+		return unique(rt.Join(rt.Commentary("I call "+name+"."), rt.Call("call_"+rand.Text(), name, arguments)).After(late))
 	}
-	reply := rt.Text(strings.Repeat("word ", words)).Paced(2 * time.Millisecond)
+	reply := unique(rt.Text(strings.Repeat("word ", words)).After(late).Paced(pace))
 	switch fault {
 	case "busy": // until it is asked again
 		if t.Request.Attempt == 0 {
@@ -128,6 +145,20 @@ func drill(t *rt.Turn) rt.Reply {
 		return rt.Failed("server_error", "something broke", rt.Text("half"))
 	}
 	return reply
+}
+
+// unique gives the items of a reply IDs that no other stand-in has given: each of
+// them counts from one, and a conversation may hold none twice.
+func unique(r rt.Reply) rt.Reply {
+	for i, item := range r.Output {
+		var fields map[string]any
+		if err := json.Unmarshal(item, &fields); err != nil {
+			panic(err) // it was made by drill
+		}
+		fields["id"] = map[any]string{"message": "msg_", "function_call": "fc_"}[fields["type"]] + rand.Text()
+		r.Output[i], _ = json.Marshal(fields)
+	}
+	return r
 }
 
 // callLine is a line of a prompt for drill.
