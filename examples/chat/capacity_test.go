@@ -43,7 +43,7 @@ import (
 var (
 	capacityFile  = flag.String("capacity", "", "where TestCapacity writes what it has measured: internal/capacity/measured.json")
 	capacityCPU   = flag.String("processor", "", "what the machine is, for that file")
-	capacityRuns  = flag.Int("capacityruns", 0, "how many runs of a kind are measured; zero is a few, and none where -capacity names a file")
+	capacityRuns  = flag.Int("capacityruns", 0, "how many runs of a kind are measured; zero takes the figures that there are")
 	capacityChats = flag.Int("capacitychats", 4, "how many chats there are at once in a trial; zero is no trial")
 	capacityTime  = flag.Duration("capacitytime", 2*time.Second, "how long a trial takes, after its beginning")
 	capacityThink = flag.Duration("capacitythink", time.Second, "how long people think, on average")
@@ -287,11 +287,12 @@ func (p *person) ask(text string) int {
 // each lets people ask once, four at a time.
 func each(people []*person, text string) (deltas int) {
 	var work sync.WaitGroup
+	var some atomic.Int64
 	next := make(chan *person, len(people)) // with room for all, should one fail
 	for range 4 {
 		work.Go(func() {
 			for p := range next {
-				deltas = p.ask(text)
+				some.Store(int64(p.ask(text)))
 			}
 		})
 	}
@@ -300,7 +301,7 @@ func each(people []*person, text string) (deltas int) {
 	}
 	close(next)
 	work.Wait()
-	return deltas
+	return int(some.Load())
 }
 
 // What a run of each kind costs, and what many chats at once do, for
@@ -318,7 +319,7 @@ func TestCapacity(t *testing.T) {
 	if b, err := os.ReadFile(*capacityFile); err == nil { // as another trial has left it
 		require.NoError(t, json.Unmarshal(b, &m))
 	}
-	if *capacityRuns > 0 || *capacityFile == "" {
+	if *capacityRuns > 0 {
 		m.Machine, m.Date, m.Figures = *capacityCPU, time.Now().UTC().Format(time.DateOnly), calibrate(t)
 	}
 	if *capacityChats > 0 {
@@ -350,7 +351,7 @@ func figure(name string, value float64, unit, what string) capacity.Figure {
 func calibrate(t *testing.T) (all []capacity.Figure) {
 	service := &longModel{play: drill}
 	model := service.serve(t)
-	n := max(*capacityRuns, 8)
+	n := *capacityRuns
 	r := newRig(t, model, loaded{MaxSessions: 100, MaxConns: 20, Idle: 200 * time.Millisecond})
 	each(r.people(n), "say 20\npace 0\n"+callLine("run_python", "code", "1")+callLine("python", "code", "1")) // pools fill
 	r.atRest()
