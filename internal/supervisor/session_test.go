@@ -235,17 +235,23 @@ func TestSession_fileErrors(t *testing.T) {
 		answer := func(call uint32, kind, rest string) {
 			p.send(kindFile, string(binary.BigEndian.AppendUint32(nil, call))+kind+rest)
 		}
-		go answer(1, "e", "\x00\x00\x00\x1cno space")
+		asked := func(f func()) { // once the session waits for it
+			go func() {
+				synctest.Wait()
+				f()
+			}()
+		}
+		asked(func() { answer(1, "e", "\x00\x00\x00\x1cno space") })
 		_, err := s.Get(t.Context(), "a")
 		assert.ErrorContains(t, err, "get a: no space")
-		go func() { answer(2, "m", "short"); answer(2, "k", "") }()
+		asked(func() { answer(2, "m", "short"); answer(2, "k", "") })
 		_, err = s.List(t.Context())
 		assert.Error(t, err)
-		go func() {
+		asked(func() {
 			answer(3, "m", strings.Repeat("\x00", 7)+"\x01"+strings.Repeat("\x00", 7)+"\x04")
 			answer(3, "m", "data")
 			answer(3, "k", "")
-		}()
+		})
 		f, err := s.Get(t.Context(), "b")
 		require.NoError(t, err)
 		buf := make([]byte, 3)
@@ -258,7 +264,7 @@ func TestSession_fileErrors(t *testing.T) {
 		cancel()
 		assert.ErrorIs(t, s.Put(ctx, "c", strings.NewReader("")), context.Canceled)
 		failed := errors.New("the disk is gone")
-		go func() { answer(5, "k", ""); answer(5, "k", "") }()
+		asked(func() { answer(5, "k", ""); answer(5, "k", "") })
 		err = s.Put(t.Context(), "d", io.MultiReader(failingReader{failed}))
 		assert.ErrorIs(t, err, failed, fmt.Sprint(err))
 	})

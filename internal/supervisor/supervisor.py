@@ -53,17 +53,10 @@ def supervise():
         kill_all()
         os._exit(1)
 
-    # What a template (which is apart from other sandboxes in its own) gives its child:
-    # descriptors, of which the first is that of the sandbox's first process, and the
-    # group of processes that the program is to be in.
-    apart, held, group = [], [], []
-
-    def kill_all():
-        # Kills all processes of the sandbox but this one.
-        if held:
-            _ctypes.call_function(syscall, (pidfd_send_signal, held[0], int(_signal.SIGKILL), 0, 0))
-        elif not apart:
-            kill_others()
+    # What a child of a template (template.py) has, whose sandbox is not the one that it
+    # began in: descriptors, of which the first is that of the sandbox's first process,
+    # and, by name, what takes the place of the functions below.
+    held, apart = [], {}
 
     def kill_others():
         # Kills all processes that this one can see but the first.
@@ -72,57 +65,16 @@ def supervise():
         except OSError:
             pass
 
+    def kill_all():
+        # Kills all processes of the sandbox but this one.
+        apart.get("kill_all", kill_others)()
+
     def clear():
         # Kills all processes of the sandbox, which goes on.
-        if not held:
-            return kill_others()
-        for i in range(16):
-            pid = fork()
-            if pid == 0:
-                try:
-                    kill_others()
-                finally:
-                    os._exit(0)
-            if os.waitpid(pid, 0)[1] == 0:  # and was not killed by one of them
-                break
+        apart.get("clear", kill_others)()
 
     def fork():
-        # Signals for a group know no namespaces, so a child gets out of this
-        # process's own before it runs anything.
-        if not held:
-            return os.fork()
-        r, w = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(w)
-                if os.read(r, 1) != b"\0":
-                    os._exit(70)
-                os.close(r)
-                for fd in held:
-                    os.close(fd)
-                renew()
-            except BaseException:
-                os._exit(70)
-            return 0
-        os.close(r)
-        os.setpgid(pid, group[0])
-        os.write(w, b"\0")
-        os.close(w)
-        return pid
-
-    def renew():
-        # Random numbers that came with the fork would be those of other programs.
-        # Python's own hook has done it for its random module.
-        module = sys.modules.get("numpy.random")
-        if module:
-            module.seed()
-        module = sys.modules.get("_ssl")
-        if module:
-            module.RAND_add(os.urandom(64), 64.0)
-        module = sys.modules.get("tempfile")
-        if module:
-            module._name_sequence = None
+        return apart.get("fork", os.fork)()
 
     def fail(text):
         send(b"F", str(text).encode("utf-8", "backslashreplace"))
@@ -363,8 +315,6 @@ def supervise():
                 pass
 
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 2), "prctl")
-    syscall = _ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall")
-    pidfd_send_signal = 424
     dumpable = 4
     if _ctypes.call_function(prctl, (dumpable, 0, 0, 0, 0)) != 0:
         fail("prctl(PR_SET_DUMPABLE) failed")
@@ -523,7 +473,8 @@ def supervise():
     streams = {out_r: b"O", err_r: b"E"}
     pending = b""
     childless = False
-    last = held[:1]  # to end, of a sandbox that this process is not the first of
+    # What has to end as well where this process is not the first of the sandbox.
+    last = held[:1]
 
     while streams or not childless:
         wait = None

@@ -14,12 +14,12 @@ def serve():
     import _socket
     for name in "atexit", "gc", "_socket":  # a program is to find what it would find otherwise
         sys.modules.pop(name)
-    apart.append(True)
+    apart["kill_all"] = lambda: None  # the template is not alone in the nursery
 
     call = _ctypes.call_function
     library = _ctypes.dlopen(None, 2)
-    setns, capset = _ctypes.dlsym(library, "setns"), _ctypes.dlsym(library, "capset")
-    pidfd_open = 434
+    syscall, setns, capset = (_ctypes.dlsym(library, name) for name in ("syscall", "setns", "capset"))
+    pidfd_send_signal, pidfd_open = 424, 434
     # Namespaces: of users, mounts, processes, the network, IPC, names, and cgroups.
     spaces = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
 
@@ -159,6 +159,64 @@ def serve():
                 fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data), 4)]
         return get(int.from_bytes(head, "big")), fds
 
+    def renew():
+        # Random numbers that came with the fork would be those of other programs.
+        # Python's own hook has done it for its random module.
+        module = sys.modules.get("numpy.random")
+        if module:
+            module.seed()
+        module = sys.modules.get("_ssl")
+        if module:
+            module.RAND_add(os.urandom(64), 64.0)
+        module = sys.modules.get("tempfile")
+        if module:
+            module._name_sequence = None
+
+    def instead(own, live_w, bwrap):
+        # Gives the child what it has to do in another way than the first process of a
+        # sandbox.
+        held[:] = own, live_w
+
+        def kill_all():
+            call(syscall, (pidfd_send_signal, own, int(_signal.SIGKILL), 0, 0))
+
+        def clear():
+            # A process within does it, which one of them may kill.
+            for i in range(16):
+                pid = fork()
+                if pid == 0:
+                    try:
+                        kill_others()
+                    finally:
+                        os._exit(0)
+                if os.waitpid(pid, 0)[1] == 0:
+                    break
+
+        def fork():
+            # Signals for a group know no namespaces, so a child gets out of this
+            # process's own before it runs anything.
+            r, w = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.close(w)
+                    if os.read(r, 1) != b"\0":
+                        os._exit(70)
+                    os.close(r)
+                    for fd in held:
+                        os.close(fd)
+                    renew()
+                except BaseException:
+                    os._exit(70)
+                return 0
+            os.close(r)
+            os.setpgid(pid, bwrap)
+            os.write(w, b"\0")
+            os.close(w)
+            return pid
+
+        apart.update(kill_all=kill_all, clear=clear, fork=fork)
+
     def enter(command, fds):
         # Its own session, or it would share a turn of the processor, and signals, with
         # other programs.
@@ -246,8 +304,7 @@ def serve():
             fail("prctl(PR_SET_DUMPABLE) failed")
         for fd in up_r, info_r:
             os.close(fd)
-        held[:] = own, live_w
-        group[:] = [bwrap]
+        instead(own, live_w, bwrap)
         preload[:] = theirs
         for path, mode, data in files:
             if data is None:
