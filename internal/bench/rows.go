@@ -41,6 +41,7 @@ var rows = []row{
 		"{KiB/chat} KiB each, beside {KiB/openai-go-stream} KiB of openai-go's own stream; half of the first events within {p50-first-ms} ms"},
 	{"a delta, from the bytes on the wire to the reader of `Events`", "", "Delta", "{µs/delta} µs"},
 	{"a delta through `aisdk`", "aisdk", "Delta", "{ns/op} ns"},
+	{"a response watched by `otelloop` without a provider", "otelloop", "NoProvider", "{ns/op} ns"},
 	{"a tool that prints 1 GiB", "", "Flood", "{KiB/GiB} KiB allocated on the host"},
 	{"a run of 20 calls over a WebSocket, where a request's set-up takes 5 ms", "", "WebSocket",
 		"{Run websocket-ms/run} ms; over HTTP {Run http-ms/run} ms"},
@@ -58,4 +59,5 @@ var rows = []row{
 	{"Docker: 200 calls, four at a time, against `docker run`", "runners/docker", "Load", "{throughput/docker-run} times as many a second"},
 	{"Docker: the same cells of a session", "runners/docker", "Sessions",
 		"median {cell p50-µs} µs, after a pause {cell-after-a-pause p50-µs} µs; {print-1MB p50-µs} µs"},
+	{"Runtime Cloud's stand-in, with answers of 100 ms", "runners/runtimecloud", "Run", "{delay=100ms roundtrips/op} round trips for a run"},
 }
