@@ -13,10 +13,9 @@ import (
 )
 
 // post sends a request with openai-go's own service. The response's body is yet to be
-// read. It writes the body itself if no
-// hook may have edited the request, as most of the service's time goes into that.
-// The body comes before the client's options, which can edit it as they can edit
-// that of the service.
+// read. It writes the request's body itself if no hook may have edited the request, as
+// most of the service's time goes into that. The body comes before the client's
+// options, which can edit it as they can edit that of the service.
 func (r *run) post(ctx context.Context, client *responses.ResponseService, params *responses.ResponseNewParams, res **http.Response, opts ...option.RequestOption) error {
 	opts = append(opts, option.WithResponseInto(res), option.WithResponseBodyInto(res))
 	if r.loop.BeforeRequest != nil {
