@@ -593,7 +593,7 @@ func TestWebSocketCancel(t *testing.T) {
 			t.Run(tt.name+" by "+manner(events), func(t *testing.T) {
 				loop, srv := connect(t, rt.Call("call_1", "ok", ""), tt.reply)
 				loop.Tools = []fnloop.Tool{echo("ok", "yes")}
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				start := time.Now()
 				var ans *fnloop.Answer
@@ -606,6 +606,7 @@ func TestWebSocketCancel(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				assert.Less(t, time.Since(start), 2*time.Second)
 				assert.Equal(t, fnloop.StopDeadline, ans.Stop)
+				require.Len(t, turns(srv), 2, "the second response has begun")
 				assert.Equal(t, turns(srv)[0].ResponseID, ans.ID)
 				require.Eventually(t, func() bool { return turns(srv)[1].Disconnected }, 5*time.Second, time.Millisecond, "the response is abandoned")
 			})
