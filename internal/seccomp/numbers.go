@@ -20,6 +20,7 @@ var numbers = map[string][2]uint32{
 	"delete_module":      {176, 106},
 	"fanotify_init":      {300, 262},
 	"fanotify_mark":      {301, 263},
+	"fcntl":              {72, 25},
 	"finit_module":       {313, 273},
 	"fsconfig":           {431, 431},
 	"fsmount":            {432, 432},

@@ -96,6 +96,12 @@ var Policy = []Rule{
 	// Nor does a program keep others off the processor core that it runs on.
 	{Names: []string{"prctl"}, Errno: eperm, Args: []Arg{half(0, 62)}}, // PR_SCHED_CORE
 
+	// Whoever owns a file, as programs own some that all of a runner's have and,
+	// where the host program is not root, its user's, could have everybody else who
+	// opens it wait for most of a minute.
+	{Names: []string{"fcntl"}, Errno: eperm, Args: []Arg{half(1, 1024)}}, // F_SETLEASE
+	{Names: []string{"fcntl"}, Errno: eperm, Args: []Arg{half(1, 1040)}}, // F_SETDELEG
+
 	// Large and young parts of the kernel that a script has no use for.
 	{Names: []string{
 		"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
