@@ -581,7 +581,15 @@ def supervise():
     os._exit(0)
 
 
-supervise()
+# An interpreter goes on behind a module of this name that fails, to the program:
+# within this process, which may be outside of the sandbox, and with its descriptors.
+try:
+    supervise()
+except BaseException as err:
+    try:
+        os.write(2, ascii(err).encode())
+    finally:
+        os._exit(1)
 del sys.modules["sitecustomize"]
 try:
     import sitecustomize

@@ -171,6 +171,9 @@ def serve():
         module = sys.modules.get("tempfile")
         if module:
             module._name_sequence = None
+        module = sys.modules.get("multiprocessing.process")
+        if module:
+            module.current_process().authkey = os.urandom(32)
 
     def instead(own, live_w, bwrap):
         # Gives the child what it has to do in another way than the first process of a

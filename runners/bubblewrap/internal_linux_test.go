@@ -116,3 +116,34 @@ func TestSupervisorEndsInTime(t *testing.T) {
 		t.Errorf("the supervisor said %d bytes, last %q, %v", len(said), said[max(0, len(said)-20):], err)
 	}
 }
+
+// A supervisor that fails ends: its interpreter does not go on to the program's file,
+// which it would run outside of the program's limits and, where it was forked, outside
+// of its processes.
+func TestSupervisorFails(t *testing.T) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip(err)
+	}
+	r := new(Runner)
+	defer r.Close()
+	h, err := r.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.host.Leave()
+	for name, start := range map[string]func(context.Context, spec) (*sandbox, error){"forked or not": h.start, "fresh": h.startFresh} {
+		s, err := start(t.Context(), r.spec(h, DefaultMemory))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Write([]byte("C\x00\x00\x00\x03x=y")) // which is no number
+		if said, err := io.ReadAll(s); len(said) > 0 || err != nil {
+			t.Errorf("%s: the supervisor said %q, %v", name, said, err)
+		}
+		s.Remove()
+		<-s.quiet
+		if said := string(s.stderr.bytes()); !strings.HasPrefix(said, "ValueError(") || strings.Contains(said, supervisor.Main) {
+			t.Errorf("%s: standard error has %q", name, said)
+		}
+	}
+}

@@ -130,9 +130,9 @@ f()
 
 // What a fork copies is not what programs draw.
 func TestForkedRandom(t *testing.T) {
-	modules := []string{"os", "random", "secrets", "ssl", "tempfile", "uuid"}
-	source := `import os, random, secrets, ssl, tempfile, uuid
-print(random.random(), random.getrandbits(64), secrets.token_hex(), ssl.RAND_bytes(16).hex(), os.urandom(16).hex(), uuid.uuid1(), uuid.uuid4(), tempfile.mkdtemp(), tempfile.mktemp())
+	modules := []string{"multiprocessing", "os", "random", "secrets", "ssl", "tempfile", "uuid"}
+	source := `import multiprocessing, os, random, secrets, ssl, tempfile, uuid
+print(bytes(multiprocessing.current_process().authkey).hex(), random.random(), random.getrandbits(64), secrets.token_hex(), ssl.RAND_bytes(16).hex(), os.urandom(16).hex(), uuid.uuid1(), uuid.uuid4(), tempfile.mkdtemp(), tempfile.mktemp())
 `
 	if r := forking(t, new(bubblewrap.Runner)); prints(t, r, "try: import numpy; print(1)\nexcept ImportError: print(0)") == "1\n" {
 		modules = append(modules, "numpy")
@@ -207,6 +207,20 @@ func TestForkedKillsItsGroup(t *testing.T) {
 		assert.Equal(t, "SIGKILL", res.Signal)
 	}
 	assert.Equal(t, "0\n", prints(t, r, "import os; os.setsid(); print(os.getppid())"))
+}
+
+// Programs own some files that all of a runner's have. None has the others wait to
+// open one.
+func TestForkedLeases(t *testing.T) {
+	for _, r := range []*bubblewrap.Runner{forking(t, new(bubblewrap.Runner)), open(t, &bubblewrap.Runner{Path: elsewhere(t)})} {
+		assert.Equal(t, "0\n", prints(t, r, `import fcntl, os
+taken = 0
+for name in '/etc/passwd', '/etc/nsswitch.conf', '/tmp/main.py':
+    for kind in fcntl.F_WRLCK, fcntl.F_RDLCK:
+        try: fcntl.fcntl(os.open(name, os.O_RDONLY), fcntl.F_SETLEASE, kind); taken += 1
+        except PermissionError: pass
+print(taken)`))
+	}
 }
 
 // Two programs at once see nothing of each other.
