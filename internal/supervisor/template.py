@@ -245,6 +245,16 @@ def serve():
         if os.read(0, 1) != b"\0":
             os._exit(0)
 
+        def expect(fd, *others):
+            wait = select.poll()
+            wait.register(fd, select.POLLIN)
+            for other in others:
+                wait.register(other, select.POLLIN)
+            wait.register(0, 0)
+            found = wait.poll(20000)
+            if len(found) != 1 or found[0][0] != fd or not found[0][1] & select.POLLIN:
+                raise OSError("bwrap made no sandbox")
+
         info_r, info_w = os.pipe()
         live_r, live_w = os.pipe()
         up_r, up_w = os.pipe()
@@ -264,13 +274,11 @@ def serve():
             os.close(fd)
         try:
             os.write(live_w, b"\0")
-            wait = select.poll()
-            wait.register(up_r, select.POLLIN)
-            wait.register(0, 0)
-            if wait.poll(20000) != [(up_r, select.POLLIN)] or os.read(up_r, 1) != b"\0":
-                raise OSError("bwrap made no sandbox")
-            told = os.read(info_r, 4096).partition(b'"child-pid":')[2]
-            first = int(told.partition(b",")[0].strip(b' \n}'))
+            told = b""
+            while b"}" not in told:
+                expect(info_r)
+                told += os.read(info_r, 4096)
+            first = int(told.partition(b'"child-pid":')[2].partition(b",")[0].strip(b' \n}'))
             # A number may be used again. The child of a bwrap that was not waited for is
             # the one that it told of.
             own = call(syscall, (pidfd_open, first, 0))
@@ -278,6 +286,10 @@ def serve():
                 parent = int(f.read().rpartition(b")")[2].split()[1])
             if own < 0 or parent != bwrap:
                 raise OSError("the first process of the sandbox is gone")
+            # bwrap does not notice when that ends too early.
+            expect(up_r, own)
+            if os.read(up_r, 1) != b"\0":
+                raise OSError("bwrap made no sandbox")
         except BaseException:
             # Both that bwrap is: one alone may wait for the other for ever.
             os.killpg(bwrap, _signal.SIGKILL)
