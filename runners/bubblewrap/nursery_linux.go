@@ -94,8 +94,9 @@ func (r *Runner) openNursery(ctx context.Context, h *host) (*nursery, error) {
 	n := &nursery{host: h, spec: r.spec(h, r.bounds().Limits(fnloop.Limits{}).Memory)}
 	// Those that wait for their own limits are in there for a moment.
 	n.spec.PIDs, n.spec.CPUs = max(n.spec.PIDs, DefaultPIDs), 0
-	if n.spec.layer != "" {
-		// Code of a layer does not run in what all programs come from.
+	if n.spec.layer != "" || h.cgroups == nil {
+		// Code of a layer does not run in what all programs come from. Without a cgroup a
+		// template has no limits for what it imports.
 		n.each = n.spec.preload
 		n.spec.preload = ""
 	}
@@ -217,9 +218,9 @@ func (n *nursery) start(caller context.Context, sp spec) (*sandbox, error) {
 	return s, err
 }
 
-func (n *nursery) startOnce(caller context.Context, sp spec) (s *sandbox, err error) {
+func (n *nursery) startOnce(caller context.Context, sp spec) (_ *sandbox, err error) {
 	h := n.host
-	s = &sandbox{spec: sp, init: -1, fork: &fork{supervisor: -1}, logger: h.logger, quiet: make(chan struct{})}
+	s := &sandbox{spec: sp, init: -1, fork: &fork{supervisor: -1}, logger: h.logger, quiet: make(chan struct{})}
 	if h.cgroups != nil {
 		if s.cgroup, err = h.cgroups.make(sp.Spec, 2); err != nil {
 			return nil, err

@@ -348,9 +348,10 @@ var stopping = []sessionCase{
 	{
 		name: "stop/children", why: "what a stopped cell started ends with it, what an earlier one started stays",
 		cells: []cell{
-			{source: "import subprocess, os; x = 1; q = subprocess.Popen(['sleep', '303'])", check: fine},
+			{source: "import subprocess, os; x = 1; q = subprocess.Popen(['sleep', '303'])\n" +
+				"def command(p):\n try: return open(f'/proc/{p}/cmdline').read()\n except OSError: return '' # it has just ended", check: fine},
 			{source: "subprocess.run(['sh', '-c', 'sleep 301 & sleep 302'])", limit: time.Second, check: stopped},
-			{source: "sorted(c for p in os.listdir('/proc') if p.isdigit() for c in [open(f'/proc/{p}/cmdline').read()] if 'sleep' in c), q.poll(), x",
+			{source: "sorted(c for p in os.listdir('/proc') if p.isdigit() for c in [command(p)] if 'sleep' in c), q.poll(), x",
 				check: gives(`(['sleep\x00303\x00'], None, 1)`)},
 		},
 	},
