@@ -35,27 +35,37 @@ func (r *run) post(ctx context.Context, client *responses.ResponseService, param
 // noParams are what openai-go has least to do with.
 var noParams = param.NullStruct[responses.ResponseNewParams]()
 
-// requestBody is the JSON of a request that newRequest has made.
+// requestBody is the JSON of a request that newRequest has made, byte for byte as
+// openai-go writes it.
 func (r *run) requestBody(p *responses.ResponseNewParams) ([]byte, error) {
 	var b bodyWriter
 	b.Grow(512 + len(r.tools.json))
-	b.WriteString(`{"model":`)
-	b.value(p.Model)
+	b.WriteByte('{')
 	if p.Instructions.Valid() {
 		b.member("instructions", p.Instructions.Value)
 	}
 	if p.PreviousResponseID.Valid() {
 		b.member("previous_response_id", p.PreviousResponseID.Value)
 	}
-	if p.Conversation.OfString.Valid() {
-		b.member("conversation", p.Conversation.OfString.Value)
-	}
 	if p.Store.Valid() {
 		b.member("store", p.Store.Value)
+	}
+	if p.Conversation.OfString.Valid() {
+		b.member("conversation", p.Conversation.OfString.Value)
 	}
 	if p.Include != nil {
 		b.member("include", p.Include)
 	}
+	b.name("input")
+	b.WriteByte('[')
+	for i := range p.Input.OfInputItemList {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.item(&p.Input.OfInputItemList[i])
+	}
+	b.WriteByte(']')
+	b.member("model", p.Model)
 	if !param.IsOmitted(p.Text.Format) {
 		b.member("text", p.Text)
 	}
@@ -63,17 +73,10 @@ func (r *run) requestBody(p *responses.ResponseNewParams) ([]byte, error) {
 		b.member("tool_choice", p.ToolChoice.OfToolChoiceMode.Value)
 	}
 	if len(r.tools.json) > 0 {
-		b.WriteString(`,"tools":`)
+		b.name("tools")
 		b.Write(r.tools.json)
 	}
-	b.WriteString(`,"input":[`)
-	for i := range p.Input.OfInputItemList {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.item(&p.Input.OfInputItemList[i])
-	}
-	b.WriteString(`]}`)
+	b.WriteByte('}')
 	return b.Bytes(), b.err
 }
 
@@ -85,8 +88,16 @@ type bodyWriter struct {
 	err     error
 }
 
+// name begins a member of the object that the buffer holds.
+func (b *bodyWriter) name(name string) {
+	if b.Len() > len("{") {
+		b.WriteByte(',')
+	}
+	b.WriteString(`"` + name + `":`)
+}
+
 func (b *bodyWriter) member(name string, value any) {
-	b.WriteString(`,"` + name + `":`)
+	b.name(name)
 	b.value(value)
 }
 
@@ -116,7 +127,7 @@ func (b *bodyWriter) item(it *responses.ResponseInputItemUnionParam) {
 		out := it.OfFunctionCallOutput
 		b.output = textOutput{Type: "function_call_output", CallID: out.CallID.Value, Output: out.Output.OfString.Value}
 		if p := out.Caller.OfProgram; p != nil {
-			b.output.Caller = &outputCaller{"program", callerID(p.CallerID)}
+			b.output.Caller = &textCaller{p.CallerID, "program"}
 		}
 		b.value(&b.output)
 	case it.OfMessage != nil && it.OfMessage.Content.OfString.Valid():
@@ -130,12 +141,18 @@ func (b *bodyWriter) item(it *responses.ResponseInputItemUnionParam) {
 	}
 }
 
-// A textOutput is an outputItem of text.
+// A textOutput is the output of a call of a function, where it is text.
 type textOutput struct {
-	Type   string        `json:"type"`
-	CallID string        `json:"call_id"`
-	Output string        `json:"output"`
-	Caller *outputCaller `json:"caller,omitempty"`
+	Output string      `json:"output"`
+	CallID string      `json:"call_id"`
+	Caller *textCaller `json:"caller,omitempty"`
+	Type   string      `json:"type"`
+}
+
+// A textCaller is the program that made the call.
+type textCaller struct {
+	CallerID string `json:"caller_id"`
+	Type     string `json:"type"`
 }
 
 // A messageItem is a message of text alone, as an item of a request.
