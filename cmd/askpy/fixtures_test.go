@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -224,7 +225,7 @@ func firstDifference(got, want string) string {
 // in CI.
 func needSandbox(t *testing.T) {
 	t.Helper()
-	err := new(bubblewrap.Runner).Probe(t.Context())
+	err := probe(t.Context())
 	switch {
 	case err == nil:
 	case os.Getenv("CI") == "true":
@@ -232,4 +233,11 @@ func needSandbox(t *testing.T) {
 	default:
 		t.Skip(err)
 	}
+}
+
+// probe runs a first program in bubblewrap.
+func probe(ctx context.Context) error {
+	r := new(bubblewrap.Runner)
+	defer r.Close() // what it keeps to fork programs from
+	return r.Probe(ctx)
 }

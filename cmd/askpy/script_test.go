@@ -24,7 +24,6 @@ import (
 	"github.com/fnloop/fnloop"
 	main "github.com/fnloop/fnloop/cmd/askpy"
 	"github.com/fnloop/fnloop/responsestest"
-	"github.com/fnloop/fnloop/runners/bubblewrap"
 )
 
 func TestMain(m *testing.M) {
@@ -89,7 +88,7 @@ func TestScript(t *testing.T) {
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "sandbox":
-				err := new(bubblewrap.Runner).Probe(t.Context())
+				err := probe(t.Context())
 				if err != nil && os.Getenv("CI") == "true" {
 					return false, err
 				}

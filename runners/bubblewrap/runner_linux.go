@@ -230,7 +230,9 @@ func (r *Runner) Inspect(ctx context.Context) (fnloop.Environment, error) {
 }
 
 // Close ends the interpreters that are open, waits for the calls that are
-// running, and frees what the runner holds. Calls after it fail.
+// running, and frees what the runner holds: sandboxes that are ready, and the
+// process that programs are forked from, which also end with this process. Calls
+// after it fail.
 func (r *Runner) Close() error {
 	r.sessions.Close()
 	h, ok := r.host.Close()
