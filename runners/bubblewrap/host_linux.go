@@ -378,10 +378,7 @@ var settings = []string{"acpi", "bus", "fs", "irq", "pressure", "scsi", "sys", "
 // args are bwrap's, for a sandbox to s. Its files are descriptors from 3 on, in
 // the order of h.files, then the one for what bwrap tells.
 func (h *host) args(s spec) []string {
-	a := []string{
-		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
-		"--hostname", supervisor.Hostname,
-	}
+	a := isolated()
 	if h.disableUserns {
 		a = append(a, "--disable-userns")
 	}
@@ -407,6 +404,14 @@ func (h *host) args(s spec) []string {
 	a = append(a, h.writable(s)...)
 	a = append(a, h.folders(s)...)
 	return append(a, "--chdir", "/tmp", "--", h.python, supervisor.Main)
+}
+
+// isolated has bwrap make a namespace of each kind, with a user and a name of its own.
+func isolated() []string {
+	return []string{
+		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
+		"--hostname", supervisor.Hostname,
+	}
 }
 
 // environment is that of a supervisor, of which programs have a part.

@@ -165,12 +165,7 @@ func (s *sandbox) bootTemplate(caller context.Context, n *nursery, ours, theirs 
 		return err
 	}
 	defer info.Close()
-	ctx, cancel := context.WithTimeoutCause(caller, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		info.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		s.Kill()
-	})
+	_, stop := s.limitBoot(caller, info)
 	defer stop()
 	err = s.boot(info)
 	if err == nil {
@@ -246,12 +241,7 @@ func (n *nursery) startOnce(caller context.Context, sp spec) (_ *sandbox, err er
 		errR.Close()
 	}()
 
-	ctx, cancel := context.WithTimeoutCause(caller, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		s.Kill()
-		ours.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	})
+	ctx, stop := s.limitBoot(caller, ours)
 	defer stop()
 	from, err := n.send(ctx, supervisor.Fork{Command: append([]string{h.bwrap}, h.nestedArgs(sp)...), Rlimits: h.rlimits(sp)}.Payload(), theirs, errW)
 	theirs.Close()
@@ -512,11 +502,7 @@ func (f *fork) killSession() {
 // namespaces, so it has no filter, and nothing of /proc is covered: the kernel lets a
 // sandbox within have a /proc only where all of it can be seen.
 func (h *host) nurseryArgs(s spec) []string {
-	a := []string{
-		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
-		"--hostname", supervisor.Hostname, "--cap-drop", "ALL", "--new-session",
-		"--info-fd", strconv.Itoa(3 + numFiles), "--clearenv",
-	}
+	a := append(isolated(), "--cap-drop", "ALL", "--new-session", "--info-fd", strconv.Itoa(3+numFiles), "--clearenv")
 	a = append(a, h.environment()...)
 	a = append(a, h.system(s)...)
 	a = append(a, "--perms", "0111", "--file", strconv.Itoa(3+fileCat), cat)
@@ -530,11 +516,7 @@ func (h *host) nurseryArgs(s spec) []string {
 // nestedArgs are bwrap's for a sandbox within a nursery, which has all that it is made
 // of.
 func (h *host) nestedArgs(s spec) []string {
-	a := []string{
-		"--unshare-user", "--unshare-all", "--uid", strconv.Itoa(nobody), "--gid", strconv.Itoa(nobody),
-		"--hostname", supervisor.Hostname, "--disable-userns", "--cap-drop", "ALL", "--as-pid-1",
-		"--proc", "/proc",
-	}
+	a := append(isolated(), "--disable-userns", "--cap-drop", "ALL", "--as-pid-1", "--proc", "/proc")
 	a = append(a, h.covered()...)
 	a = append(a, "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--ro-bind", "/run", "/run")
 	a = append(a, roots()...)

@@ -89,12 +89,7 @@ func (h *host) startFresh(caller context.Context, sp spec) (s *sandbox, err erro
 	}
 	defer info.Close()
 
-	ctx, cancel := context.WithTimeoutCause(caller, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		info.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		s.Kill()
-	})
+	ctx, stop := s.limitBoot(caller, info)
 	defer stop()
 	err = s.boot(info)
 	if err == nil {
@@ -109,6 +104,20 @@ func (h *host) startFresh(caller context.Context, sp spec) (s *sandbox, err erro
 		err = s.explain(err)
 	}
 	return nil, errors.Join(err, s.remove())
+}
+
+// limitBoot kills the sandbox at the end of caller or after bootTime, and has the
+// reads from f end soon. stop reports whether it came before that.
+func (s *sandbox) limitBoot(caller context.Context, f *os.File) (ctx context.Context, stop func() bool) {
+	ctx, cancel := context.WithTimeoutCause(caller, bootTime, fmt.Errorf("the interpreter was not ready within %v", bootTime))
+	release := context.AfterFunc(ctx, func() {
+		f.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		s.Kill()
+	})
+	return ctx, func() bool {
+		defer cancel()
+		return release()
+	}
 }
 
 // A link is a socket that a supervisor has for its input, and for its output.
