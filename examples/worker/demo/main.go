@@ -131,8 +131,10 @@ func show(ctx context.Context, binary string) error {
 		return fmt.Errorf("%w\n%s", err, alive.log.String())
 	}
 	var refunds, left int
-	if err := db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refunds), (SELECT COUNT(*) FROM worker_runs)`).Scan(&refunds, &left); err != nil {
-		return err
+	for left = 1; left > 0; time.Sleep(50 * time.Millisecond) { // a run's row goes after its last event
+		if err := db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM refunds), (SELECT COUNT(*) FROM worker_runs)`).Scan(&refunds, &left); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("\nAll is answered: %d runs are left, and %d refund was made. Cleo's conversation was finished by %s. (%.0f seconds)\n",
 		left, refunds, alive.name, time.Since(began).Seconds())
