@@ -19,7 +19,7 @@ import (
 func (r *run) post(ctx context.Context, client *responses.ResponseService, params *responses.ResponseNewParams, res **http.Response, opts ...option.RequestOption) error {
 	opts = append(opts, option.WithResponseInto(res), option.WithResponseBodyInto(res))
 	if r.loop.BeforeRequest != nil {
-		_, err := client.New(ctx, *params, opts...)
+		_, err := newResponse(ctx, client, params, opts)
 		return err
 	}
 	body, err := r.requestBody(params)
@@ -28,7 +28,23 @@ func (r *run) post(ctx context.Context, client *responses.ResponseService, param
 	}
 	own := *client
 	own.Options = slices.Concat([]option.RequestOption{option.WithRequestBody("application/json", body)}, client.Options)
-	_, err = own.New(ctx, noParams, opts...)
+	return newWithoutParams(ctx, &own, opts)
+}
+
+// newResponse calls New, which takes more than a kilobyte of parameters by value. It
+// has a frame of its own, so that they are on no stack for longer than that.
+//
+//go:noinline
+func newResponse(ctx context.Context, client Responder, params *responses.ResponseNewParams, opts []option.RequestOption) (*responses.Response, error) {
+	return client.New(ctx, *params, opts...)
+}
+
+// newWithoutParams is newResponse for a request whose body is among the options. The
+// compiler copies a variable of the package once, and what a pointer leads to twice.
+//
+//go:noinline
+func newWithoutParams(ctx context.Context, client *responses.ResponseService, opts []option.RequestOption) error {
+	_, err := client.New(ctx, noParams, opts...)
 	return err
 }
 

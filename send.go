@@ -298,7 +298,7 @@ func (r *run) create(ctx context.Context, params *responses.ResponseNewParams) (
 	err := r.bounded(func() error {
 		client, ok := r.loop.Client.(*responses.ResponseService)
 		if !ok { // it may be a wrapper that wants what the service decodes
-			res, err := r.loop.Client.New(ctx, *params, noRetries, option.WithResponseInto(&httpRes), capWhole)
+			res, err := newResponse(ctx, r.loop.Client, params, []option.RequestOption{noRetries, option.WithResponseInto(&httpRes), capWhole})
 			switch {
 			case err != nil:
 				return err
