@@ -128,7 +128,7 @@ func replayable(items []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, raw := range items {
 		var item struct{ Type, Role string }
-		json.Unmarshal(raw, &item)
+		unmarshal(raw, &item)
 		if item.Type == "additional_tools" && item.Role != "developer" {
 			continue
 		}
@@ -150,7 +150,7 @@ func withoutIDs(items []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, raw := range items {
 		var item struct{ Type, ID string }
-		json.Unmarshal(raw, &item)
+		unmarshal(raw, &item)
 		if item.Type == "reasoning" || item.Type == "item_reference" {
 			continue
 		}
@@ -190,7 +190,7 @@ func (r *run) resendWithoutReasoning(f *fault) bool {
 
 func isReasoning(item json.RawMessage) bool {
 	var head struct{ Type string }
-	return json.Unmarshal(item, &head) == nil && head.Type == "reasoning"
+	return unmarshal(item, &head) == nil && head.Type == "reasoning"
 }
 
 // busyConversations are those that a run of this process is at. One run at a

@@ -9,6 +9,14 @@ import (
 	"github.com/fnloop/fnloop/internal/strict"
 )
 
+// unmarshal is [json.Unmarshal], for what is decoded in every response.
+func unmarshal(data []byte, into any) error {
+	if strict.Fill(data, into) {
+		return nil
+	}
+	return json.Unmarshal(data, into)
+}
+
 // compactJSON spells JSON in one way: without white space between its tokens, and
 // with the characters that json.Marshal escapes for HTML as they are.
 func compactJSON(data []byte) json.RawMessage {

@@ -81,7 +81,7 @@ type callerID string
 
 func decodeResponse(body []byte) (*response, error) {
 	r := new(response)
-	err := json.Unmarshal(body, r)
+	err := unmarshal(body, r)
 	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && odd.Field != "" {
 		// A field of another type counts as missing, as for openai-go, unless it
 		// hides what the response asks for.
@@ -108,7 +108,7 @@ func (r *response) setOutput(items []json.RawMessage) error {
 	if err != nil {
 		return &ProtocolError{ID: r.ID, Reason: err.Error()}
 	}
-	err = json.Unmarshal(list, &r.Output)
+	err = unmarshal(list, &r.Output)
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
 		return &ProtocolError{ID: r.ID, Reason: err.Error()}
 	}
@@ -121,7 +121,7 @@ func (r *response) setOutput(items []json.RawMessage) error {
 func decodeItems(raw []json.RawMessage) []item {
 	items := make([]item, len(raw))
 	for i := range raw {
-		json.Unmarshal(raw[i], &items[i])
+		unmarshal(raw[i], &items[i])
 	}
 	return items
 }
@@ -134,7 +134,7 @@ func (r *response) items() []json.RawMessage {
 	var doc struct {
 		Output []json.RawMessage `json:"output"`
 	}
-	json.Unmarshal(r.body, &doc) // it was decoded before
+	unmarshal(r.body, &doc) // it was decoded before
 	return doc.Output
 }
 
@@ -447,7 +447,7 @@ func (it *item) arguments() string {
 		raw = it.Input
 	}
 	var s string
-	if json.Unmarshal(raw, &s) != nil {
+	if unmarshal(raw, &s) != nil {
 		return string(raw) // a compatible server sent the object itself
 	}
 	return s
@@ -461,7 +461,7 @@ func (it *item) program() callerID {
 		Type     string
 		CallerID string `json:"caller_id"`
 	}
-	if json.Unmarshal(it.Caller, &c) == nil && c.Type == "program" {
+	if unmarshal(it.Caller, &c) == nil && c.Type == "program" {
 		return callerID(c.CallerID)
 	}
 	return ""
@@ -485,7 +485,7 @@ func (it *item) parts() []part {
 
 func partsOf(list json.RawMessage) []part {
 	var parts []part
-	if json.Unmarshal(list, &parts) != nil {
+	if unmarshal(list, &parts) != nil {
 		return nil
 	}
 	return parts

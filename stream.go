@@ -442,7 +442,7 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 		return nil, nil // of compatible servers
 	}
 	var e streamEvent
-	err := json.Unmarshal(data, &e)
+	err := unmarshal(data, &e)
 	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && odd.Field != "" {
 		err = nil
 	}
@@ -482,12 +482,12 @@ func (a *assembly) event(name string, data []byte) (*response, error) {
 		a.done = append(a.done, doneItem{e.OutputIndex, own})
 		if a.read {
 			var it item
-			json.Unmarshal(own, &it) // what is missing is empty
+			unmarshal(own, &it) // what is missing is empty
 			a.emitted.item(a.emitEvent, e.OutputIndex, &it, own)
 		}
 	case "response.created", "response.queued", "response.in_progress":
 		var r struct{ ID string }
-		json.Unmarshal(e.Response, &r)
+		unmarshal(e.Response, &r)
 		a.id = cmp.Or(r.ID, a.id)
 	case "error":
 		a.fault = newFault(0, nil, data)
@@ -540,7 +540,7 @@ func (a *assembly) emitEvent(e Event) {
 
 func (a *assembly) added(e streamEvent) {
 	var it item
-	json.Unmarshal(e.Item, &it) // what is missing is empty
+	unmarshal(e.Item, &it) // what is missing is empty
 	switch it.Type {
 	case "message":
 		if it.Phase != "" {
@@ -626,6 +626,6 @@ func (a *assembly) failed() *response {
 
 func deltaText(delta json.RawMessage) string {
 	var s string
-	json.Unmarshal(delta, &s) // no string, no text
+	unmarshal(delta, &s) // no string, no text
 	return s
 }

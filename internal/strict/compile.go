@@ -1,6 +1,10 @@
 package strict
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // A node is a schema in the form in which arguments are held against it.
 type node struct {
@@ -54,6 +58,11 @@ func (n *names) find(name []byte, next int) int {
 		}
 	}
 	return -1
+}
+
+// folds reports whether a name in the list is name but for the case of letters.
+func (n *names) folds(name []byte) bool {
+	return slices.ContainsFunc(n.list, func(s string) bool { return strings.EqualFold(s, string(name)) })
 }
 
 // A numberBound is one keyword that bounds a number.

@@ -7,15 +7,42 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
 )
 
-// A filler decodes arguments that fit a schema into a Go value. It does what
-// encoding/json would, without looking at the text a second time for what a
-// pass has looked for. Of whatever is not plain it reports that it cannot, and
-// encoding/json decodes the whole.
+// Fill decodes data into what into points to as [json.Unmarshal] does, members that
+// the type does not know included, in a fraction of the time. It reports false where
+// it cannot, and the value is then what it was: it was not zero, data is no JSON or
+// nothing that fits the type, or it has what encoding/json has rules of its own for,
+// such as a member twice, a name in another case, or text that is not UTF-8.
+func Fill(data []byte, into any) bool {
+	v := reflect.ValueOf(into).Elem()
+	if !v.IsZero() || syntax(data) != nil {
+		return false
+	}
+	f, known := forms.Load(v.Type())
+	if !known {
+		f, _ = forms.LoadOrStore(v.Type(), formOf(v.Type(), map[reflect.Type]*form{}))
+	}
+	l := filler{scanner: scanner{data: data}, open: true}
+	if l.value(f.(*form), v) {
+		return true
+	}
+	v.SetZero()
+	return false
+}
+
+// forms has the form of each type that Fill has met.
+var forms sync.Map // reflect.Type to *form
+
+// A filler decodes JSON without flaw into a Go value, such as arguments that fit a
+// schema. It does what encoding/json would, without looking at the text a second
+// time for what was looked for before. Of whatever is not plain it reports that it
+// cannot, and encoding/json decodes the whole.
 type filler struct {
 	scanner
 	scratch []byte
+	open    bool // objects may have other members than the type, and have one twice
 }
 
 // A form is what has to be known of a Go type to decode into it.
@@ -102,15 +129,32 @@ func (l *filler) value(f *form, v reflect.Value) bool {
 }
 
 func (l *filler) object(f *form, v reflect.Value) bool {
-	for next := 0; l.more(); next++ {
+	var small [2]uint64
+	seen := small[:]
+	if len(f.fields) > 64*len(small) {
+		seen = make([]uint64, (len(f.fields)+63)/64)
+	}
+	next := 0
+	for l.more() {
 		raw, escaped := l.key()
 		if escaped {
 			raw = unescape(nil, raw)
 		}
-		if next = f.names.find(raw, next); next < 0 {
+		i := f.names.find(raw, next)
+		if i < 0 {
+			if !l.open || f.names.folds(raw) {
+				return false
+			}
+			l.skip()
+			continue
+		}
+		bit := uint64(1) << (i % 64)
+		if seen[i/64]&bit != 0 {
 			return false
 		}
-		field := &f.fields[next]
+		seen[i/64] |= bit
+		next = i + 1
+		field := &f.fields[i]
 		to, ok := fieldAt(v, field.index)
 		if !ok {
 			return false
@@ -150,17 +194,12 @@ func (l *filler) array(f *form, v reflect.Value) bool {
 	n := 0
 	switch f.typ.Kind() {
 	case reflect.Slice:
+		count := l.length()
+		v.Set(reflect.MakeSlice(f.typ, count, count)) // which is not nil
 		for ; l.more(); n++ {
-			if n == v.Cap() {
-				v.Grow(1)
-			}
-			v.SetLen(n + 1)
 			if !l.value(f.elem, v.Index(n)) {
 				return false
 			}
-		}
-		if n == 0 {
-			v.Set(reflect.MakeSlice(f.typ, 0, 0)) // which is not nil
 		}
 		return true
 	case reflect.Array:

@@ -251,6 +251,16 @@ func (s *scanner) skip() []byte {
 	return s.data[start:s.pos]
 }
 
+// length is how many elements the array has that is next.
+func (s *scanner) length() (n int) {
+	ahead := *s
+	for ahead.more() {
+		ahead.skip()
+		n++
+	}
+	return n
+}
+
 // unescape appends to buf what the inside of a JSON string says.
 func unescape(buf, raw []byte) []byte {
 	for i := 0; i < len(raw); i++ {
