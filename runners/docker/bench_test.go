@@ -155,9 +155,12 @@ func BenchmarkLoad(b *testing.B) {
 	const (
 		atOnce = 4
 		calls  = 40
-		turns  = 5
 		pause  = 2 * time.Second
 	)
+	turns := 5
+	if testing.Short() {
+		turns = 1
+	}
 	r := open(b, &docker.Runner{Warm: atOnce})
 	run := dockerRun(b)
 	load := func(s *side, f func()) {
