@@ -47,10 +47,10 @@ type Call struct {
 type callKey struct{}
 
 func withCall(ctx context.Context, call Call) context.Context {
-	if known, ok := ctx.Value(callKey{}).(Call); ok && known.is(&call) {
+	if known, ok := ctx.Value(callKey{}).(*Call); ok && known.is(&call) {
 		return ctx
 	}
-	return context.WithValue(ctx, callKey{}, call)
+	return context.WithValue(ctx, callKey{}, &call)
 }
 
 // CallFrom returns the call that a handler answers, given the handler's context
@@ -61,8 +61,11 @@ func withCall(ctx context.Context, call Call) context.Context {
 // An ID is unique within a response, and some servers use one again later, so a
 // key that must never repeat needs the conversation's own name beside it.
 func CallFrom(ctx context.Context) (Call, bool) {
-	call, ok := ctx.Value(callKey{}).(Call)
-	return call.clone(), ok
+	call, ok := ctx.Value(callKey{}).(*Call)
+	if !ok {
+		return Call{}, false
+	}
+	return call.clone(), true
 }
 
 // is reports whether c and d are one call.

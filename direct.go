@@ -54,7 +54,12 @@ func (l *Loop) Call(ctx context.Context, call Call, emit func(Event)) (CallResul
 	callCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var out *outcome
-	r.emitWhile(func() { stop(errStopped) }, func() { out, _ = r.runCall(callCtx, call) })
+	r.emitWhile(func() { stop(errStopped) }, func() {
+		ended := make(chan *outcome, 1)
+		h := r.newHandling(callCtx, call, nil, func(out *outcome, _ bool) { ended <- out })
+		go h.handle()
+		out = <-ended
+	})
 	switch {
 	case out == nil:
 		return CallResult{}, context.Cause(ctx)

@@ -233,7 +233,7 @@ func encodeOutput(ctx context.Context, out any, err error) (Output, error) {
 // maxOutput is the limit of the Loop that runs the handler with this context.
 func maxOutput(ctx context.Context) int {
 	if h := handlingOf(ctx); h != nil {
-		return h.maxOutput
+		return h.run.maxOutput
 	}
 	return DefaultMaxOutput
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -16,10 +14,7 @@ import (
 // not offer. The model reads which tools there are, and the run goes on.
 var ErrUnknownTool = errors.New("fnloop: unknown tool")
 
-var (
-	errToolTimeout = errors.New("fnloop: tool timed out")
-	errStopped     = errors.New("fnloop: the round was stopped")
-)
+var errStopped = errors.New("fnloop: the round was stopped")
 
 // A round is calls of one response while they run.
 type round struct {
@@ -40,17 +35,6 @@ type round struct {
 	busy      map[string]bool // the ordered tools that run
 	outcomes  []*outcome      // by call; nil while it has none
 	err       error           // what stopped the round, other than the caller
-}
-
-// An outcome is what became of a call.
-type outcome struct {
-	CallResult
-	// What the handler's error was is found out under the guard of handle, as
-	// its methods are not ours.
-	abort       error        // not nil if the handler stopped the run
-	sandbox     *RunnerError // not nil if the sandbox behind the tool did not work
-	unavailable bool         // it can run no program
-	badCall     bool         // the call could not be made: unknown tool, bad arguments
 }
 
 // runRound runs calls, the last of the answer's Pending, and moves those that get
@@ -148,7 +132,13 @@ func (rd *round) runAll(ctx context.Context, first int) {
 		rd.announced += len(calls)
 		for _, i := range calls {
 			if rd.emitStarted(ctx, i) {
-				running.Go(func() { start(rd.runOne(ctx, i)) })
+				running.Add(1)
+				go func() {
+					rd.handling(ctx, i, func(started int) {
+						start(started)
+						running.Done()
+					}).handle()
+				}()
 			}
 		}
 	}
@@ -175,19 +165,27 @@ func (rd *round) emitStarted(ctx context.Context, i int) bool {
 	return true
 }
 
-// runOne runs the call i, and gives how many may have started after it.
-func (rd *round) runOne(ctx context.Context, i int) (started int) {
+// handling prepares the call i to be run. Once it has ended, next is told how many
+// calls may have started after it.
+func (rd *round) handling(ctx context.Context, i int, next func(started int)) *handling {
 	rd.mu.Lock()
 	call := rd.calls[i].clone()
 	rd.mu.Unlock()
 	call.Started = false
 	callCtx, end := rd.observeCall(ctx, call, rd.start)
 	nest := &nesting{round: rd, id: call.ID, earlier: slices.Clone(call.inner)}
-	out, left := rd.runCall(context.WithValue(callCtx, nestingKey{}, nest), call)
-	if end != nil {
-		end(out)
-	}
+	return rd.newHandling(callCtx, call, nest, func(out *outcome, left bool) {
+		if end != nil {
+			end(out)
+		}
+		next(rd.endCall(ctx, i, nest, out, left))
+	})
+}
 
+// endCall takes in what became of the call i, and gives how many may have started
+// after it.
+func (rd *round) endCall(ctx context.Context, i int, nest *nesting, out *outcome, left bool) (started int) {
+	call := &rd.calls[i]
 	rd.mu.Lock()
 	if left {
 		rd.answer.Abandoned++
@@ -195,14 +193,16 @@ func (rd *round) runOne(ctx context.Context, i int) (started int) {
 	waiting := nest.finish()
 	suspended := waiting != nil && out != nil && out.abort == nil && !left
 	if suspended {
-		rd.calls[i].inner, rd.calls[i].Started, out = waiting, false, nil
+		call.inner, call.Started, out = waiting, false, nil
 	}
 	if out != nil {
 		rd.countSandbox(out)
 	}
 	if out != nil && out.abort != nil {
 		if ctx.Err() == nil {
-			rd.fail(&ToolError{Call: call, Err: out.abort})
+			failed := call.clone()
+			failed.Started = false
+			rd.fail(&ToolError{Call: failed, Err: out.abort})
 		}
 		out = nil
 	}
@@ -278,134 +278,6 @@ func (rd *round) progress() (pending []Call, done []CallResult) {
 	return pending, done
 }
 
-// runCall runs one call. The outcome is nil when the call has no output because
-// ctx ended; left reports that its handler still runs.
-func (r *run) runCall(ctx context.Context, call Call) (out *outcome, left bool) {
-	tool := r.tool(call.Name)
-	if tool == nil {
-		has := "there are no tools to call now"
-		if names := r.toolNames(); len(names) > 0 {
-			has = "the tools are: " + strings.Join(names, ", ")
-		}
-		text := fmt.Sprintf("unknown tool %.80q; %s", call.Name, has)
-		out := r.errorOutput(text)
-		return &outcome{CallResult: CallResult{Call: call.settled(), Output: out, Err: ErrUnknownTool}, badCall: true}, false
-	}
-	toolCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if tool.Timeout > 0 {
-		toolCtx, cancel = context.WithTimeoutCause(toolCtx, tool.Timeout, errToolTimeout)
-		defer cancel()
-	}
-	h := &handling{state: ToolState{run: &r.states, tool: call.Name}, maxOutput: r.maxOutput, live: liveOf(ctx)}
-	defer h.state.end()
-	if r.events != nil {
-		h.live = &live{events: r.events, id: call.ID, over: make(chan struct{}), ended: toolCtx.Done()}
-		defer h.live.finish()
-	}
-	handlerCtx := context.WithValue(toolCtx, handlingKey{}, h)
-
-	start := time.Now()
-	done := make(chan *outcome, 1) // buffered: nobody may be there any more
-	go r.runHandler(handlerCtx, tool, call, done)
-	out = &outcome{}
-	returned := true
-	select {
-	case out = <-done:
-	case <-toolCtx.Done():
-		grace := time.NewTimer(r.grace)
-		defer grace.Stop()
-		select {
-		case out = <-done:
-		case <-grace.C:
-			select {
-			case out = <-done:
-			default:
-				returned = false
-			}
-		}
-	}
-	out.Call, out.Duration = call.settled(), time.Since(start)
-	switch {
-	case returned && out.Err == nil:
-	case ctx.Err() != nil:
-		if out.abort == nil {
-			return nil, !returned
-		}
-	case context.Cause(toolCtx) == errToolTimeout && out.abort == nil:
-		out.Output = Output{Text: fmt.Sprintf("the tool timed out after %v", tool.Timeout), IsError: true}
-		if out.Err == nil {
-			out.Err = errToolTimeout
-		}
-	}
-	level := slog.LevelDebug
-	if !returned {
-		level = slog.LevelError
-	}
-	if r.log.Enabled(ctx, level) {
-		r.log.Log(ctx, level, "call", "tool", call.Name, "call_id", call.ID, "turn", call.Turn, "duration", out.Duration,
-			"returned", returned, "is_error", out.IsError, "bytes", len(out.Text), "truncated", out.Truncated)
-	}
-	return out, !returned
-}
-
-// A handling is what the context of a handler has of the run.
-type handling struct {
-	state     ToolState
-	maxOutput int
-	live      *live // nil when nobody reads events
-}
-
-type handlingKey struct{}
-
-// handlingOf is that of the handler with this context, or with one made from it. It
-// is nil elsewhere.
-func handlingOf(ctx context.Context) *handling {
-	h, _ := ctx.Value(handlingKey{}).(*handling)
-	return h
-}
-
-// runHandler runs the handler of a call and sends one outcome, whatever it does.
-func (r *run) runHandler(ctx context.Context, tool *Tool, call Call, done chan<- *outcome) {
-	out := new(outcome)
-	returned := false
-	defer func() {
-		if !returned { // it panicked or called runtime.Goexit
-			p := &PanicError{Value: recover(), Stack: debug.Stack()}
-			r.log.ErrorContext(ctx, "handler panicked", "tool", call.Name, "call_id", call.ID, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
-			out = &outcome{CallResult: CallResult{Output: Output{Text: "the tool failed because of an internal error", IsError: true}, Err: p}}
-		}
-		done <- out
-	}()
-	res, err := tool.handle(ctx, call)
-	if err == nil {
-		err = res.check()
-	}
-	if err != nil {
-		out.Err = err
-		if stop, ok := errors.AsType[*abort](err); ok {
-			out.abort = stop.err
-			returned = true
-			return
-		}
-		if broken, ok := errors.AsType[*RunnerError](err); ok {
-			out.sandbox, out.unavailable = broken, errors.Is(err, ErrUnavailable)
-			r.log.ErrorContext(ctx, "sandbox failed", "tool", call.Name, "call_id", call.ID, "error", err)
-		}
-		_, out.badCall = errors.AsType[*ArgumentsError](err)
-		if res.Text == "" {
-			res.Text = err.Error()
-		}
-		if res.Text == "" {
-			res.Text = "the tool failed"
-		}
-		res.IsError, res.Content = true, nil
-		r.log.DebugContext(ctx, "handler failed", "tool", call.Name, "call_id", call.ID, "error", err)
-	}
-	out.Output = res.limited(r.maxOutput, r.maxMedia)
-	returned = true
-}
-
 // tool is the tool of that name, or nil if there is none or the request that the
 // model answered did not offer it.
 func (r *run) tool(name string) *Tool {
@@ -470,25 +342,4 @@ func (r *run) checkProgress(round []*outcome) error {
 		}
 	}
 	return nil
-}
-
-// A PanicError is in [CallResult.Err] of a call whose handler panicked or left
-// its goroutine, and in the error of a run that a hook or the Client ended so.
-// The model reads only that the tool failed.
-type PanicError struct {
-	Value any    // what the handler panicked with, or nil for runtime.Goexit
-	Stack []byte // of the handler's goroutine
-}
-
-func (e *PanicError) Error() string {
-	if e.Value == nil {
-		return "ended its goroutine with runtime.Goexit"
-	}
-	return fmt.Sprintf("panicked: %v", e.Value)
-}
-
-// Unwrap returns Value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
 }
