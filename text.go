@@ -88,12 +88,17 @@ func (t text) truncate(room int, as encoding) (s string, cut bool) {
 // prefix is how many leading bytes of b, a whole number of runes, fit into room
 // bytes as they are encoded, and how many of those they take.
 func prefix(b []byte, room int, as encoding) (n, used int) {
+	costs := &asciiCosts[as]
 	for n < len(b) {
-		r, size := rune(b[n]), 1
-		if r >= utf8.RuneSelf {
+		var c int
+		size := 1
+		if b[n] < utf8.RuneSelf {
+			c = int(costs[b[n]])
+		} else {
+			var r rune
 			r, size = utf8.DecodeRune(b[n:])
+			c = runeCost(r, size, as)
 		}
-		c := runeCost(r, size, as)
 		if used+c > room {
 			break
 		}
@@ -105,9 +110,17 @@ func prefix(b []byte, room int, as encoding) (n, used int) {
 
 // suffix is how many trailing bytes of b fit into room bytes.
 func suffix(b []byte, room int, as encoding) (n int) {
+	costs := &asciiCosts[as]
 	for n < len(b) {
-		r, size := utf8.DecodeLastRune(b[:len(b)-n])
-		c := runeCost(r, size, as)
+		var c int
+		size := 1
+		if last := b[len(b)-n-1]; last < utf8.RuneSelf {
+			c = int(costs[last])
+		} else {
+			var r rune
+			r, size = utf8.DecodeLastRune(b[:len(b)-n])
+			c = runeCost(r, size, as)
+		}
 		if c > room {
 			break
 		}
@@ -125,6 +138,17 @@ const (
 	jsonText                     // the bytes within a JSON string
 	htmlSafeJSON                 // the same, as json.Marshal escapes it
 )
+
+// asciiCosts are the [runeCost] of each character of ASCII, which most of what is
+// printed is.
+var asciiCosts = func() (costs [3][utf8.RuneSelf]uint8) {
+	for as := range costs {
+		for r := range costs[as] {
+			costs[as][r] = uint8(runeCost(rune(r), 1, encoding(as)))
+		}
+	}
+	return costs
+}()
 
 // runeCost is how many bytes become of a rune that takes size bytes, where an
 // invalid byte becomes U+FFFD.
