@@ -329,8 +329,12 @@ func (g *cgroup) count(name, key string) (int64, bool) {
 	return 0, false
 }
 
-// remove removes g once its processes are gone.
+// remove removes g once its processes are gone. Where g is nil there is nothing to
+// remove.
 func (g *cgroup) remove() error {
+	if g == nil {
+		return nil
+	}
 	var errs []error
 	for _, dir := range g.dirs {
 		errs = append(errs, removeDir(dir))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fnloop/fnloop"
 	"github.com/fnloop/fnloop/internal/supervisor"
 )
 
@@ -146,4 +148,71 @@ func TestSupervisorFails(t *testing.T) {
 			t.Errorf("%s: standard error has %q", name, said)
 		}
 	}
+}
+
+// A nursery in which no sandbox can be made is released, and with it the process in it.
+// What was forked before goes on, and programs are started in the other way.
+func TestNurseryIsReleased(t *testing.T) {
+	r := new(Runner)
+	defer r.Close()
+	h, err := r.enter(t.Context())
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.host.Leave()
+	n := h.nursery
+	if n == nil {
+		t.Skipf("programs are not forked here: %s", h.protection.NotForked)
+	}
+	up, ended := make(chan struct{}, 1), make(chan string, 1)
+	go func() {
+		res, err := r.Run(t.Context(), fnloop.Program{
+			Source: "print('up', flush=True)\nimport time\ntime.sleep(1)\nprint('end')",
+			Stdout: signalWriter(up),
+		})
+		ended <- fmt.Sprint(res.Stdout, err)
+	}()
+	<-up
+	sp := r.spec(h, DefaultMemory)
+	bwrap := h.bwrap
+	h.bwrap = "/usr/bin/false"
+	for range maxFailures {
+		if !n.serves(sp) {
+			t.Error("the nursery was given up too early")
+		}
+		if _, err := n.start(t.Context(), sp); err == nil {
+			t.Error("a sandbox was made")
+		}
+	}
+	if _, err := n.start(t.Context(), sp); !errors.Is(err, errFailing) {
+		t.Errorf("start() error = %v, want errFailing", err)
+	}
+	h.bwrap = bwrap
+	res, err := r.Run(t.Context(), fnloop.Program{Source: "print(5)"})
+	if err != nil || res.Stdout != "5\n" {
+		t.Errorf("Run() = %+v, %v", res, err)
+	}
+	if got := <-ended; got != "up\nend\n<nil>" {
+		t.Errorf("the program that was forked before: %s", got)
+	}
+	n.work.Wait() // for the nursery to be empty
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.template != nil || len(n.retired) > 0 {
+		t.Errorf("there is a template, %v, or a nursery, %v", n.template, n.retired)
+	}
+}
+
+// A signalWriter is sent to at each write, unless it is full.
+type signalWriter chan<- struct{}
+
+func (w signalWriter) Write(p []byte) (int, error) {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+	return len(p), nil
 }

@@ -143,15 +143,14 @@ func (n *nursery) open(ctx context.Context) error {
 		}
 	}
 	ours, theirs, err := socketpair()
-	if err == nil {
-		err = s.bootTemplate(ctx, n, ours, theirs)
-	} else if s.cgroup != nil {
-		s.cgroup.remove()
+	if err != nil {
+		return errors.Join(err, s.cgroup.remove())
 	}
-	if err == nil {
-		n.template = s
+	if err := s.bootTemplate(ctx, n, ours, theirs); err != nil {
+		return err
 	}
-	return err
+	n.template = s
+	return nil
 }
 
 // bootTemplate starts bwrap and makes a template of the supervisor in it.
@@ -159,10 +158,7 @@ func (s *sandbox) bootTemplate(caller context.Context, n *nursery, ours, theirs 
 	info, err := s.spawn(n.host, n.host.nurseryArgs(s.spec), &link{ours: ours, theirs: theirs})
 	if err != nil {
 		ours.Close()
-		if s.cgroup != nil {
-			s.cgroup.remove()
-		}
-		return err
+		return errors.Join(err, s.cgroup.remove())
 	}
 	defer info.Close()
 	_, stop := s.limitBoot(caller, info)
@@ -203,6 +199,10 @@ func (n *nursery) serves(s spec) bool {
 // errOrphan is the error of a template that has ended before it forked.
 var errOrphan = errors.New("the template has ended")
 
+// errFailing is the error of a sandbox that was begun before the last failure of those
+// after which no more is tried.
+var errFailing = errors.New("sandboxes could not be made in a row")
+
 // start makes a sandbox to sp with a child of the template in it, and waits until it
 // is ready.
 func (n *nursery) start(caller context.Context, sp spec) (*sandbox, error) {
@@ -223,10 +223,7 @@ func (n *nursery) startOnce(caller context.Context, sp spec) (_ *sandbox, err er
 	}
 	ours, theirs, err := socketpair()
 	if err != nil {
-		if s.cgroup != nil {
-			s.cgroup.remove()
-		}
-		return nil, err
+		return nil, errors.Join(err, s.cgroup.remove())
 	}
 	s.in, s.out = ours, ours
 	errR, errW, err := os.Pipe()
@@ -262,7 +259,9 @@ func (n *nursery) startOnce(caller context.Context, sp spec) (_ *sandbox, err er
 		n.retire()
 	}
 	if _, preload := errors.AsType[*fnloop.PackageError](err); !preload && caller.Err() == nil {
-		n.failed++
+		if n.failed++; n.failed == maxFailures {
+			n.retire() // it would wait for nothing
+		}
 		err = s.explain(err)
 	}
 	return nil, errors.Join(err, s.remove())
@@ -274,6 +273,9 @@ func (n *nursery) send(ctx context.Context, payload []byte, files ...*os.File) (
 	defer n.mu.Unlock()
 	if n.closed {
 		return nil, errClosed
+	}
+	if n.failed >= maxFailures {
+		return nil, errFailing
 	}
 	var fds []int
 	for _, f := range files {
@@ -295,8 +297,8 @@ func (n *nursery) send(ctx context.Context, payload []byte, files ...*os.File) (
 	}
 }
 
-// retire lets go of a template that is gone. What was forked from it goes on, and the
-// nursery is removed when it is empty.
+// retire lets go of a template, which ends if it has not yet. What was forked from it
+// goes on, and the nursery is removed when it is empty.
 func (n *nursery) retire() {
 	s := n.template
 	if s == nil {

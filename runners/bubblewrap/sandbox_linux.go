@@ -82,10 +82,7 @@ func (h *host) startFresh(caller context.Context, sp spec) (s *sandbox, err erro
 	}
 	info, err := s.spawn(h, h.args(sp), nil)
 	if err != nil {
-		if s.cgroup != nil {
-			s.cgroup.remove()
-		}
-		return nil, fmt.Errorf("bubblewrap: %w", err)
+		return nil, fmt.Errorf("bubblewrap: %w", errors.Join(err, s.cgroup.remove()))
 	}
 	defer info.Close()
 
@@ -431,10 +428,7 @@ func (s *sandbox) remove() error {
 		s.fork.supervisor = -1
 	}
 	s.mu.Unlock()
-	if s.cgroup != nil {
-		err = errors.Join(err, s.cgroup.remove())
-	}
-	return err
+	return errors.Join(err, s.cgroup.remove())
 }
 
 // gone reports whether bwrap and the first process inside, and with it every
