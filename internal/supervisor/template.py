@@ -18,7 +18,8 @@ def serve():
 
     call = _ctypes.call_function
     library = _ctypes.dlopen(None, 2)
-    syscall, setns, capset = (_ctypes.dlsym(library, name) for name in ("syscall", "setns", "capset"))
+    syscall, setns, capset, mount, ioctl = (
+        _ctypes.dlsym(library, name) for name in ("syscall", "setns", "capset", "mount", "ioctl"))
     pidfd_send_signal, pidfd_open = 424, 434
     # Namespaces: of users, mounts, processes, the network, IPC, names, and cgroups.
     spaces = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
@@ -220,7 +221,26 @@ def serve():
 
         apart.update(kill_all=kill_all, clear=clear, fork=fork)
 
-    def enter(command, fds):
+    def cover(first, masked, fixed):
+        # The mounts are those of the user namespace in which bwrap made them. The
+        # process within, which has one below that, is entered afterwards.
+        space = os.open("/proc/%d/ns/mnt" % first, os.O_RDONLY | os.O_CLOEXEC)
+        owner = call(ioctl, (space, 0xb701))  # NS_GET_USERNS
+        if owner < 0 or call(setns, (owner, 0x10000000)) != 0 or call(setns, (space, 0x00020000)) != 0:
+            raise OSError("the mounts of the sandbox cannot be entered")
+        os.close(owner)
+        os.close(space)
+        # MS_BIND, then with MS_REMOUNT, read-only and without set-user-ID files and devices.
+        for names, source in (masked, "/dev/null"), (fixed, None):
+            for name in names:
+                if not os.path.lexists(name):
+                    continue
+                target = name.encode()
+                if (call(mount, ((source or name).encode(), target, None, 0x1000, None)) != 0
+                        or call(mount, (None, target, None, 0x1027, None)) != 0):
+                    raise OSError("%s cannot be covered" % name)
+
+    def enter(command, fds, masked, fixed):
         # Its own session, or it would share a turn of the processor, and signals, with
         # other programs.
         os.setsid()
@@ -290,6 +310,7 @@ def serve():
             expect(up_r, own)
             if os.read(up_r, 1) != b"\0":
                 raise OSError("bwrap made no sandbox")
+            cover(first, masked, fixed)
         except BaseException:
             # Both that bwrap is: one alone may wait for the other for ever.
             os.killpg(bwrap, _signal.SIGKILL)
@@ -338,10 +359,10 @@ def serve():
             break
         for fd in fds:
             os.close(fd)
-    command, _, limits = text.partition(b"\1")
-    ahead[:] = [line.split("=") for line in limits.decode().split()]
+    command, limits, masked, fixed = text.decode("utf-8", "surrogateescape").split("\1")
+    ahead[:] = [line.split("=") for line in limits.split()]
     try:
-        enter(command.decode("utf-8", "surrogateescape").split("\0"), fds)
+        enter(command.split("\0"), fds, masked.split("\0"), fixed.split("\0"))
     except BaseException as err:
         fail("%s: %s" % (type(err).__name__, err))
 

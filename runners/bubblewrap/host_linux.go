@@ -478,6 +478,14 @@ func (h *host) covered() (a []string) {
 	return a
 }
 
+// inProc gives files of /proc their whole names.
+func inProc(names []string) (a []string) {
+	for _, name := range names {
+		a = append(a, "/proc/"+name)
+	}
+	return a
+}
+
 // writable are the two folders that can be written.
 func (h *host) writable(s spec) []string {
 	size := strconv.FormatInt(s.Tmp, 10)

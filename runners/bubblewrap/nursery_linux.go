@@ -240,7 +240,10 @@ func (n *nursery) startOnce(caller context.Context, sp spec) (_ *sandbox, err er
 
 	ctx, stop := s.limitBoot(caller, ours)
 	defer stop()
-	from, err := n.send(ctx, supervisor.Fork{Command: append([]string{h.bwrap}, h.nestedArgs(sp)...), Rlimits: h.rlimits(sp)}.Payload(), theirs, errW)
+	from, err := n.send(ctx, supervisor.Fork{
+		Command: append([]string{h.bwrap}, h.nestedArgs(sp)...), Rlimits: h.rlimits(sp),
+		Masked: inProc(masked), ReadOnly: inProc(settings),
+	}.Payload(), theirs, errW)
 	theirs.Close()
 	errW.Close()
 	if err == nil {
@@ -516,10 +519,9 @@ func (h *host) nurseryArgs(s spec) []string {
 }
 
 // nestedArgs are bwrap's for a sandbox within a nursery, which has all that it is made
-// of.
+// of. What is covered of its /proc the template covers.
 func (h *host) nestedArgs(s spec) []string {
 	a := append(isolated(), "--disable-userns", "--cap-drop", "ALL", "--as-pid-1", "--proc", "/proc")
-	a = append(a, h.covered()...)
 	a = append(a, "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--ro-bind", "/run", "/run")
 	a = append(a, roots()...)
 	if h.golang.dir != "" {
