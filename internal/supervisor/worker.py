@@ -36,6 +36,7 @@ mkdir, open_fd, unlink, getcwd, chdir, O_FLAGS = (
 set_handler, set_mask, valid_signals = _signal.signal, _signal.pthread_sigmask, _signal.valid_signals
 SIG_BLOCK, SIG_SETMASK, SIGINT = _signal.SIG_BLOCK, _signal.SIG_SETMASK, _signal.SIGINT
 wait_pid, next_signal = os.waitpid, _signal.sigtimedwait
+set_trace, set_profile = sys.settrace, sys.setprofile
 get_ident, set_group = _thread.get_ident, os.setpgid
 the_modules = sys.modules
 
@@ -614,7 +615,14 @@ def one_cell(source):
                 pass
             own.running = True
             set_mask(SIG_SETMASK, ())
-            run_cell(source)
+            try:
+                run_cell(source)
+            finally:
+                for unset in set_profile, set_trace:
+                    try:
+                        unset(None)
+                    except BaseException:  # the cell's profiler, which is off now
+                        unset(None)
         except SystemExit as e:
             if e.code is not None and e.code != 0:
                 status, err = "error", describe(e)
@@ -674,8 +682,6 @@ def mend():
     if not whole:
         make_streams()
     sys.displayhook, sys.excepthook = own.displayhook, sys.__excepthook__
-    sys.settrace(None)
-    sys.setprofile(None)
     if the_modules.get("__main__") is not own.main:
         the_modules["__main__"] = own.main
     own.space["__builtins__"] = builtins
@@ -858,7 +864,11 @@ def work(cells, events, go, folder, score, stop_signal, trace_signal, syscall):
                 continue
             source = body.decode()
             del body
-            said = one_cell(source)
+            try:
+                said = one_cell(source)
+            except BaseException as e:
+                # A handler of the cell's struck while its end was made ready.
+                said = report("error", describe(e))
             del source
             flush()
             tell_long(b"c", b"D", said)

@@ -1033,6 +1033,15 @@ func anyEnd(o *outcome) {
 	}
 }
 
+// ended is the check of a cell that may do as it likes, and ends by itself with the
+// variables as they are.
+func ended(o *outcome) {
+	o.Helper()
+	if o.Status != interpreter.StatusOK && o.Status != interpreter.StatusError || o.Restored || o.Loss != nil {
+		o.Errorf("status %q, restored %v, loss %v after %v", o.Status, o.Restored, o.Loss, o.took)
+	}
+}
+
 var attacks = []sessionCase{
 	{
 		name: "attack/descriptors", why: "a cell that closes every descriptor ends its interpreter and costs no variable", lack: []string{"copy"},
@@ -1115,6 +1124,25 @@ var attacks = []sessionCase{
 			{source: "x", check: gives("1")},
 			{source: "os.register_at_fork(before=lambda: print('hook')); 5", check: gives("5")},
 			{source: "x", check: and(gives("1"), printed(""))},
+		},
+	},
+	{
+		name: "attack/tracers", why: "what a cell has called at each event is not called while its end is told",
+		cells: []cell{
+			{source: "x = 1; import signal, sys\ndef bad(*a): raise RuntimeError('late')\nleft = 0\ndef later(*a):\n    global left\n    left -= 1\n    if left < 0: bad()", check: fine},
+			{source: "sys.settrace(bad)", check: ended},
+			{source: "sys.setprofile(bad)", check: ended},
+			{source: "sys.settrace(bad); sys.setprofile(bad); 1 / 0", check: ended},
+			{source: "left = 2; sys.settrace(later)", check: ended},
+			{source: "left = 5; sys.setprofile(later)", check: ended},
+			{source: "left = 9; sys.setprofile(later); 'shown'", check: ended},
+			{source: "sys.settrace(lambda *a: None); sys.setprofile(lambda *a: None)", check: ended},
+			{source: "sys.gettrace(), sys.getprofile()", check: gives("(None, None)")},
+			{source: "x", check: gives("1")},
+			{source: "signal.signal(signal.SIGALRM, bad); signal.setitimer(signal.ITIMER_REAL, .001, .001)", check: ended},
+			{source: "while True: pass", check: ended},
+			{source: "while True: print(1)", check: ended},
+			{source: "raise ValueError(x)", check: ended},
 		},
 	},
 	{
