@@ -50,7 +50,8 @@ func withCall(ctx context.Context, call Call) context.Context {
 	if known, ok := ctx.Value(callKey{}).(*Call); ok && known.is(&call) {
 		return ctx
 	}
-	return context.WithValue(ctx, callKey{}, &call)
+	own := call // so that call itself needs no memory
+	return context.WithValue(ctx, callKey{}, &own)
 }
 
 // CallFrom returns the call that a handler answers, given the handler's context

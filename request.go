@@ -12,7 +12,10 @@ import (
 // inherited from the response before, so everything else is in each.
 func (r *run) newRequest(ctx context.Context) (*responses.ResponseNewParams, error) {
 	l, a := r.loop, r.answer
-	params := &responses.ResponseNewParams{Model: l.Model, Tools: r.tools.list(l.BeforeRequest != nil)}
+	params := &responses.ResponseNewParams{Model: l.Model, Tools: r.tools.params}
+	if !r.writesBodies() {
+		params.Tools = r.tools.list(l.BeforeRequest != nil)
+	}
 	if l.Instructions != "" {
 		params.Instructions = param.NewOpt(l.Instructions)
 	}

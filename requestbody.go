@@ -12,22 +12,43 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// post sends a request with openai-go's own service. The response's body is yet to be
-// read. It writes the request's body itself if no hook may have edited the request, as
-// most of the service's time goes into that. The body comes before the client's
-// options, which can edit it as they can edit that of the service.
-func (r *run) post(ctx context.Context, client *responses.ResponseService, params *responses.ResponseNewParams, res **http.Response, opts ...option.RequestOption) error {
-	opts = append(opts, option.WithResponseInto(res), option.WithResponseBodyInto(res))
-	if r.loop.BeforeRequest != nil {
-		_, err := newResponse(ctx, client, params, opts)
-		return err
+// A request is what is sent, as often as it takes, to get one response.
+type request struct {
+	params *responses.ResponseNewParams // nil once body has them all
+	body   []byte                       // nil if the client writes it
+}
+
+// writesBodies reports whether the Loop writes the bodies of its requests, as most of
+// the time of openai-go's service would go into that. A request that a hook may have
+// edited can hold anything, and is the service's to write.
+func (r *run) writesBodies() bool {
+	_, own := r.loop.Client.(*responses.ResponseService)
+	return own && r.loop.BeforeRequest == nil
+}
+
+// writeBody writes the body of a request that goes over HTTP.
+func (r *run) writeBody(q *request) (err error) {
+	if q.body != nil || !r.writesBodies() {
+		return nil
 	}
-	body, err := r.requestBody(params)
-	if err != nil {
+	q.body, err = r.requestBody(q.params)
+	if !r.loop.WebSocket { // which does without this body
+		q.params = nil
+	}
+	return err
+}
+
+// post sends a request with openai-go's own service. The response's body is yet to be
+// read. A body that the Loop has written comes before the client's options, which can
+// edit it as they can edit that of the service.
+func (r *run) post(ctx context.Context, client *responses.ResponseService, q *request, res **http.Response, opts ...option.RequestOption) error {
+	opts = append(opts, option.WithResponseInto(res), option.WithResponseBodyInto(res))
+	if q.body == nil {
+		_, err := newResponse(ctx, client, q.params, opts)
 		return err
 	}
 	own := *client
-	own.Options = slices.Concat([]option.RequestOption{option.WithRequestBody("application/json", body)}, client.Options)
+	own.Options = slices.Concat([]option.RequestOption{option.WithRequestBody("application/json", q.body)}, client.Options)
 	return newWithoutParams(ctx, &own, opts)
 }
 

@@ -267,7 +267,7 @@ func (rd *round) checkpoint(ctx context.Context) {
 // progress are the answer's Pending and Calls with what the round has so far.
 func (rd *round) progress() (pending []Call, done []CallResult) {
 	pending = append([]Call{}, rd.others...)
-	done = slices.Clone(rd.answer.Calls)
+	done = slices.Grow(slices.Clone(rd.answer.Calls), len(rd.outcomes))
 	for i, out := range rd.outcomes {
 		if out != nil {
 			done = append(done, out.CallResult)

@@ -17,15 +17,15 @@ import (
 
 // nextResponse makes the next request, sends it and returns its response.
 func (r *run) nextResponse(ctx context.Context) (*response, error) {
-	params, err := r.nextRequest(ctx)
+	q, err := r.nextRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.requests++
 	r.emit(RequestStarted{r.requests})
 	t := &attempts{}
-	ctx, end := r.observeResponse(ctx, params)
-	response, err := r.send(ctx, params, t)
+	ctx, end := r.observeResponse(ctx, q.params)
+	response, err := r.send(ctx, q, t)
 	if end != nil {
 		end(response, t.count, err)
 	}
@@ -34,7 +34,7 @@ func (r *run) nextResponse(ctx context.Context) (*response, error) {
 
 // nextRequest is newRequest, unless the run has used its tokens. A *ConfigError
 // says that nothing was sent, so what a hook breaks later is an error of the hook.
-func (r *run) nextRequest(ctx context.Context) (*responses.ResponseNewParams, error) {
+func (r *run) nextRequest(ctx context.Context) (*request, error) {
 	if err := r.checkTokens(ctx); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (r *run) nextRequest(ctx context.Context) (*responses.ResponseNewParams, er
 	if c, ok := err.(*ConfigError); ok && r.began {
 		err = &hookError{"BeforeRequest", errors.New(strings.TrimPrefix(c.Field, "BeforeRequest: ") + ": " + c.Reason)}
 	}
-	return params, err
+	return &request{params: params}, err
 }
 
 // checkTokens is an error when MaxTokens are used.
@@ -72,7 +72,7 @@ func (r *run) checkTokens(ctx context.Context) error {
 
 // send sends a request, as often as it takes and the Loop allows, and returns the
 // response that the run goes on with.
-func (r *run) send(ctx context.Context, params *responses.ResponseNewParams, t *attempts) (*response, error) {
+func (r *run) send(ctx context.Context, q *request, t *attempts) (*response, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, r.ended(ctx, t.last)
@@ -80,7 +80,7 @@ func (r *run) send(ctx context.Context, params *responses.ResponseNewParams, t *
 		t.count++
 		r.began = true
 		start := time.Now()
-		response, fail := r.attempt(ctx, params)
+		response, fail := r.attempt(ctx, q)
 		if response != nil {
 			r.addUsage(response)
 			if fail = response.failure(); fail != nil && response.emitted.any {
@@ -90,7 +90,7 @@ func (r *run) send(ctx context.Context, params *responses.ResponseNewParams, t *
 		r.logRequest(ctx, t.count, time.Since(start), response, fail)
 		if f := faultOf(response, fail); r.resendIfForgotten(f) || r.resendWithoutReasoning(f) {
 			var err error
-			if params, err = r.nextRequest(ctx); err != nil {
+			if q, err = r.nextRequest(ctx); err != nil {
 				return nil, err
 			}
 			t.count--
@@ -266,16 +266,19 @@ func (r *response) failure() *failure {
 }
 
 // attempt sends a request once, in the way that suits the reader and the client.
-func (r *run) attempt(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
+func (r *run) attempt(ctx context.Context, q *request) (*response, *failure) {
 	if r.loop.WebSocket {
-		if response, fail, ok := r.tryWebSocket(ctx, params); ok {
+		if response, fail, ok := r.tryWebSocket(ctx, q.params); ok {
 			return response, fail
 		}
 	}
-	if r.streams() {
-		return r.stream(ctx, params)
+	if err := r.writeBody(q); err != nil {
+		return nil, classify(err, nil)
 	}
-	return r.create(ctx, params)
+	if r.streams() {
+		return r.stream(ctx, q)
+	}
+	return r.create(ctx, q)
 }
 
 // streams reports whether responses are streamed when they come over HTTP.
@@ -291,14 +294,14 @@ func (r *run) streams() bool {
 }
 
 // create sends a request once and waits for the whole response.
-func (r *run) create(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
+func (r *run) create(ctx context.Context, q *request) (*response, *failure) {
 	var httpRes *http.Response
 	var got *response
 	var unusable error // what came
 	err := r.bounded(func() error {
 		client, ok := r.loop.Client.(*responses.ResponseService)
 		if !ok { // it may be a wrapper that wants what the service decodes
-			res, err := newResponse(ctx, r.loop.Client, params, []option.RequestOption{noRetries, option.WithResponseInto(&httpRes), capWhole})
+			res, err := newResponse(ctx, r.loop.Client, q.params, []option.RequestOption{noRetries, option.WithResponseInto(&httpRes), capWhole})
 			switch {
 			case err != nil:
 				return err
@@ -309,7 +312,7 @@ func (r *run) create(ctx context.Context, params *responses.ResponseNewParams) (
 			}
 			return nil
 		}
-		if err := r.post(ctx, client, params, &httpRes, noRetries, capWhole); err != nil {
+		if err := r.post(ctx, client, q, &httpRes, noRetries, capWhole); err != nil {
 			return err
 		}
 		body, err := readBody(httpRes)

@@ -145,7 +145,7 @@ func (f *boundedFeed) close() error {
 }
 
 // stream sends a request once and emits the events of its response.
-func (r *run) stream(ctx context.Context, params *responses.ResponseNewParams) (*response, *failure) {
+func (r *run) stream(ctx context.Context, q *request) (*response, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(r.idleTimeout, func() { cancel(ErrIdleStream) })
@@ -163,7 +163,7 @@ func (r *run) stream(ctx context.Context, params *responses.ResponseNewParams) (
 	switch client := r.loop.Client.(type) {
 	case *responses.ResponseService:
 		err := r.bounded(func() error {
-			return r.post(ctx, client, params, &httpRes, noRetries, capStream, streamed)
+			return r.post(ctx, client, q, &httpRes, noRetries, capStream, streamed)
 		})
 		if fail := clientFailure(err); fail != nil {
 			return nil, fail
@@ -175,7 +175,7 @@ func (r *run) stream(ctx context.Context, params *responses.ResponseNewParams) (
 	case Streamer:
 		var s *ssestream.Stream[responses.ResponseStreamEventUnion]
 		err := r.bounded(func() error {
-			if s = client.NewStreaming(ctx, *params, noRetries, option.WithResponseInto(&httpRes), capStream); s == nil {
+			if s = client.NewStreaming(ctx, *q.params, noRetries, option.WithResponseInto(&httpRes), capStream); s == nil {
 				return &ProtocolError{Reason: "the client returned no stream"}
 			}
 			return s.Err()
