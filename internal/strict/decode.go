@@ -49,13 +49,8 @@ func (d *Decoder) Decode(arguments []byte, into any) error {
 	if data[0] != '{' {
 		return notObject(data)
 	}
-	p := pass{scanner: scanner{data: data}, trail: make(trail, 0, 8)}
-	p.value(d.root)
-	if p.count > 0 {
-		return &ArgumentError{Problems: p.problems, more: p.more}
-	}
-	if into == nil {
-		return nil
+	if err := d.test(data); err != nil || into == nil {
+		return err
 	}
 	if d.fill(data, target.Elem()) {
 		return nil
@@ -66,22 +61,36 @@ func (d *Decoder) Decode(arguments []byte, into any) error {
 	return nil
 }
 
+// test holds JSON without flaw against the schema.
+func (d *Decoder) test(data []byte) error {
+	p := pass{scanner: scanner{data: data}, trail: make(trail, 0, 8)}
+	p.value(d.root)
+	if p.count > 0 {
+		return &ArgumentError{Problems: p.problems, more: p.more}
+	}
+	return nil
+}
+
 // fill decodes data into v and reports whether it could. If not, v is as it was.
 func (d *Decoder) fill(data []byte, v reflect.Value) bool {
 	if !v.IsZero() {
 		return false
 	}
-	f := d.form.Load()
-	if f == nil || f.typ != v.Type() {
-		f = formOf(v.Type(), map[reflect.Type]*form{})
-		d.form.Store(f)
-	}
 	l := filler{scanner: scanner{data: data}}
-	if l.value(f, v) {
+	if l.value(d.formOf(v.Type()), v) {
 		return true
 	}
 	v.SetZero()
 	return false
+}
+
+func (d *Decoder) formOf(t reflect.Type) *form {
+	f := d.form.Load()
+	if f == nil || f.typ != t {
+		f = formOf(t, map[reflect.Type]*form{})
+		d.form.Store(f)
+	}
+	return f
 }
 
 // syntaxError words the flaw of a text that is not JSON.

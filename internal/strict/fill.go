@@ -20,12 +20,8 @@ func Fill(data []byte, into any) bool {
 	if !v.IsZero() || syntax(data) != nil {
 		return false
 	}
-	f, known := forms.Load(v.Type())
-	if !known {
-		f, _ = forms.LoadOrStore(v.Type(), formOf(v.Type(), map[reflect.Type]*form{}))
-	}
 	l := filler{scanner: scanner{data: data}, open: true}
-	if l.value(f.(*form), v) {
+	if l.value(knownForm(v.Type()), v) {
 		return true
 	}
 	v.SetZero()
@@ -34,6 +30,14 @@ func Fill(data []byte, into any) bool {
 
 // forms has the form of each type that Fill has met.
 var forms sync.Map // reflect.Type to *form
+
+func knownForm(t reflect.Type) *form {
+	f, known := forms.Load(t)
+	if !known {
+		f, _ = forms.LoadOrStore(t, formOf(t, map[reflect.Type]*form{}))
+	}
+	return f.(*form)
+}
 
 // A filler decodes JSON without flaw into a Go value, such as arguments that fit a
 // schema. It does what encoding/json would, without looking at the text a second
