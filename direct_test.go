@@ -75,6 +75,35 @@ func TestLoop_Call(t *testing.T) {
 	}
 }
 
+// What a call within a handler emits to nobody reaches the reader of the outer call,
+// before it ends and after.
+func TestLoop_Call_within(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		say := func(ctx context.Context, text string) {
+			if w, _ := fnloop.LiveOutput(ctx); w != nil {
+				io.WriteString(w, text)
+			}
+		}
+		inner := &fnloop.Loop{Tools: []fnloop.Tool{raw("inner", func(ctx context.Context) (string, error) {
+			say(ctx, "within")
+			return "in", nil
+		})}}
+		outer := &fnloop.Loop{Tools: []fnloop.Tool{raw("outer", func(ctx context.Context) (string, error) {
+			res, err := inner.Call(ctx, fnloop.Call{ID: "2", Name: "inner"}, nil)
+			say(ctx, "after")
+			call, _ := fnloop.CallFrom(ctx)
+			return res.Text + " " + call.Name, err
+		})}}
+		var events []fnloop.Event
+		res, err := outer.Call(t.Context(), fnloop.Call{ID: "1", Name: "outer"}, func(e fnloop.Event) { events = append(events, e) })
+		require.NoError(t, err)
+		assert.Equal(t, "in outer", res.Text)
+		assert.Equal(t, []fnloop.Event{
+			fnloop.CallOutput{ID: "1", Stream: "stdout", Text: "within"}, fnloop.CallOutput{ID: "1", Stream: "stdout", Text: "after"},
+		}, events)
+	})
+}
+
 // The end of the caller's context ends a call, and is no result.
 func TestLoop_Call_cancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
