@@ -1,6 +1,7 @@
 package mcptool_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -316,7 +317,16 @@ func TestHandler_parallel(t *testing.T) {
 	})
 	h, err := mcptool.Handler(t.Context(), mcptool.ServeOptions{Parallel: 2}, wait)
 	require.NoError(t, err)
-	srv := httptest.NewServer(h)
+	var calls atomic.Int32 // that are answered now
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte("tools/call")) {
+			calls.Add(1)
+			defer calls.Add(-1)
+		}
+		h.ServeHTTP(w, r)
+	}))
 	defer srv.Close()
 	call := func(ctx context.Context) error {
 		client := &http.Client{Transport: new(http.Transport)}
@@ -338,6 +348,7 @@ func TestHandler_parallel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
+	require.Eventually(t, func() bool { return calls.Load() == 3 }, 10*time.Second, time.Millisecond, "the server finds out that the client has gone")
 	require.Empty(t, running, "two run, and the others wait")
 	close(goOn)
 	for range 3 {
