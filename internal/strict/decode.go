@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync/atomic"
 )
 
 // A Decoder decodes a model's arguments. It is safe for concurrent use.
 type Decoder struct {
 	root *node
-	form atomic.Pointer[form] // of the type that was decoded into last
 }
 
 // Compile prepares a Decoder for arguments that were asked for with schema,
@@ -52,7 +50,8 @@ func (d *Decoder) Decode(arguments []byte, into any) error {
 	if err := d.test(data); err != nil || into == nil {
 		return err
 	}
-	if d.fill(data, target.Elem()) {
+	l := filler{scanner: scanner{data: data}}
+	if l.fill(target.Elem()) {
 		return nil
 	}
 	if err := unmarshal(data, into); err != nil {
@@ -69,28 +68,6 @@ func (d *Decoder) test(data []byte) error {
 		return &ArgumentError{Problems: p.problems, more: p.more}
 	}
 	return nil
-}
-
-// fill decodes data into v and reports whether it could. If not, v is as it was.
-func (d *Decoder) fill(data []byte, v reflect.Value) bool {
-	if !v.IsZero() {
-		return false
-	}
-	l := filler{scanner: scanner{data: data}}
-	if l.value(d.formOf(v.Type()), v) {
-		return true
-	}
-	v.SetZero()
-	return false
-}
-
-func (d *Decoder) formOf(t reflect.Type) *form {
-	f := d.form.Load()
-	if f == nil || f.typ != t {
-		f = formOf(t, map[reflect.Type]*form{})
-		d.form.Store(f)
-	}
-	return f
 }
 
 // syntaxError words the flaw of a text that is not JSON.

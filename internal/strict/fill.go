@@ -16,19 +16,14 @@ import (
 // nothing that fits the type, or it has what encoding/json has rules of its own for,
 // such as a member twice, a name in another case, or text that is not UTF-8.
 func Fill(data []byte, into any) bool {
-	v := reflect.ValueOf(into).Elem()
-	if !v.IsZero() || syntax(data) != nil {
+	if syntax(data) != nil {
 		return false
 	}
 	l := filler{scanner: scanner{data: data}, open: true}
-	if l.value(knownForm(v.Type()), v) {
-		return true
-	}
-	v.SetZero()
-	return false
+	return l.fill(reflect.ValueOf(into).Elem())
 }
 
-// forms has the form of each type that Fill has met.
+// forms has the form of each type that was decoded into.
 var forms sync.Map // reflect.Type to *form
 
 func knownForm(t reflect.Type) *form {
@@ -47,6 +42,18 @@ type filler struct {
 	scanner
 	scratch []byte
 	open    bool // objects may have other members than the type, and have one twice
+}
+
+// fill decodes the whole into v and reports whether it could. If not, v is as it was.
+func (l *filler) fill(v reflect.Value) bool {
+	if !v.IsZero() {
+		return false
+	}
+	if l.value(knownForm(v.Type()), v) {
+		return true
+	}
+	v.SetZero()
+	return false
 }
 
 // A form is what has to be known of a Go type to decode into it.
