@@ -74,19 +74,26 @@ func TestStartWaits(t *testing.T) {
 	}
 }
 
-// A host that is late to end a program, and does not even read what it prints,
-// finds it ended.
-func TestSupervisorEndsInTime(t *testing.T) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
+// entered is a runner whose host is in use until the test ends.
+func entered(t *testing.T) (*Runner, *host) {
+	t.Helper()
+	if _, err := exec.LookPath("bwrap"); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
 	r := new(Runner)
-	defer r.Close()
+	t.Cleanup(func() { r.Close() })
 	h, err := r.enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.host.Leave()
+	t.Cleanup(r.host.Leave)
+	return r, h
+}
+
+// A host that is late to end a program, and does not even read what it prints,
+// finds it ended.
+func TestSupervisorEndsInTime(t *testing.T) {
+	r, h := entered(t)
 	if h.cgroups == nil {
 		t.Skip("no cgroup tells which processes are left")
 	}
@@ -123,16 +130,7 @@ func TestSupervisorEndsInTime(t *testing.T) {
 // which it would run outside of the program's limits and, where it was forked, outside
 // of its processes.
 func TestSupervisorFails(t *testing.T) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip(err)
-	}
-	r := new(Runner)
-	defer r.Close()
-	h, err := r.enter(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.host.Leave()
+	r, h := entered(t)
 	for name, start := range map[string]func(context.Context, spec) (*sandbox, error){"forked or not": h.start, "fresh": h.startFresh} {
 		s, err := start(t.Context(), r.spec(h, DefaultMemory))
 		if err != nil {
@@ -153,16 +151,7 @@ func TestSupervisorFails(t *testing.T) {
 // A nursery in which no sandbox can be made is released, and with it the process in it.
 // What was forked before goes on, and programs are started in the other way.
 func TestNurseryIsReleased(t *testing.T) {
-	r := new(Runner)
-	defer r.Close()
-	h, err := r.enter(t.Context())
-	if err != nil && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.host.Leave()
+	r, h := entered(t)
 	n := h.nursery
 	if n == nil {
 		t.Skipf("programs are not forked here: %s", h.protection.NotForked)
